@@ -1,0 +1,31 @@
+"""The tree of errors. Library errors are wrapped where they enter; what stops a start is one line."""
+
+from __future__ import annotations
+
+
+class CrawlwebError(Exception):
+    """Anything that crawlweb raises on purpose."""
+
+
+class ConfigError(CrawlwebError):
+    """A setting, a spider argument or an environment that the crawl cannot start with; the text names it and its value."""
+
+
+class FrontierError(CrawlwebError):
+    """Redis answered with an error, or not at all."""
+
+
+class StoreError(CrawlwebError):
+    """A page could not be written to the WARC folder."""
+
+
+class FetchError(CrawlwebError):
+    """A request that brought no usable response. `kind` is a row of `policy.retry.FAILURES`."""
+
+    def __init__(self, kind: str, message: str = "") -> None:
+        super().__init__(f"{kind}: {message}" if message else kind)
+        self.kind = kind
+
+
+class LeaseExpired(CrawlwebError):
+    """The lease ends before the fetch could: nothing was requested, the URL goes back."""

@@ -1,0 +1,79 @@
+"""Frozen values that cross rooms. Times on this machine are seconds of `boottime()`, durations carry their unit."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+
+def boottime() -> float:
+    """Seconds since boot, suspension included: a lease runs out while the machine sleeps."""
+    return time.clock_gettime(_CLOCK)
+
+
+_CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A link made ready for the frontier."""
+
+    url: str  # what is fetched: as found, made valid, without fragment
+    key: bytes  # URL key, 16 bytes: hash of the canonical URL
+    host: str  # politeness key: registered domain
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What one parse of an HTML page gives."""
+
+    base_url: str  # what hrefs are relative to: `base href`, else the page's URL
+    hrefs: list[str]  # as written, entities resolved, in document order, no value twice
+    title: str = ""
+    text: str = ""  # visible text, white space folded
+    canonical: str | None = None  # declared by link rel=canonical, absolute
+    noindex: bool = False
+    nofollow: bool = False
+    encoding: str = "utf-8"
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """One request and its response as they went over the wire; what the WARC stores."""
+
+    url: str
+    ip: str
+    started: float  # boottime when the request was about to be written
+    finished: float  # boottime when the last byte was read or the transport was closed
+    latency_s: float | None  # request written → first byte; None when our own loop lagged
+    fetched_at: float  # Unix time of `started`
+    request_head: bytes  # request line and headers with the final blank line
+    status: int
+    response_head: bytes  # status line and headers with the final blank line, as received
+    payload: bytes  # body, de-chunked, still content-encoded
+    body: bytes  # body, content-encoding undone
+    truncated: str | None = None  # WARC-Truncated: "length", "time", "disconnect", "unspecified"; None: whole
+
+
+@dataclass(frozen=True, slots=True)
+class WarcRef:
+    """Where a response record stands."""
+
+    file: str  # name inside the warc folder, in its final form
+    offset: int  # bytes
+    length: int  # bytes of the compressed record
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A URL in the frontier, with what travels along."""
+
+    url: str
+    priority: int = 9  # front queue, 0 first
+    depth: int = 0
+    referrer: str = ""
+    hops: int = 0  # redirects behind it
+    chain: tuple[bytes, ...] = ()  # URL keys of the redirect chain, first to last
+    failures: int = 0
+    expiries: int = 0
+    request: dict[str, object] = field(default_factory=dict)  # a Scrapy request that is more than a plain GET
