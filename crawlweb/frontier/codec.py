@@ -1,0 +1,96 @@
+"""Entries as bytes.
+
+    pfe \\t depth \\t url \\t referrer \\t more
+
+`p`: priority, `f`, `e`: failures and expiries in base 36, which the scripts read and count; `depth` in base 36. A URL on its host or on `www.`
+there leaves them out: `/…` https, `-/…` http, `+/…` https with `www.`, `*/…` http with `www.`. `more`: JSON, empty for a plain link: `h`
+redirects behind it, `c` their URL keys in hexadecimal, `r` a Scrapy request that is more than a plain GET.
+"""
+
+from __future__ import annotations
+
+import json
+
+from ..records import Entry
+
+_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+_SHORT = {"": "https://{}", "-": "http://{}", "+": "https://www.{}", "*": "http://www.{}"}
+MAX_ENTRY_BYTES = 65_536
+
+
+def _base36(n: int) -> str:
+    text = ""
+    while True:
+        n, digit = divmod(n, 36)
+        text = _DIGITS[digit] + text
+        if not n:
+            return text
+
+
+def _shorten(url: str, host: str) -> str:
+    scheme, sep, rest = url.partition("://")
+    if not sep or scheme not in ("http", "https"):
+        return url
+    if rest.startswith(host) and rest[len(host) :][:1] == "/":
+        return ("" if scheme == "https" else "-") + rest[len(host) :]
+    if rest.startswith("www." + host) and rest[len(host) + 4 :][:1] == "/":
+        return ("+" if scheme == "https" else "*") + rest[len(host) + 4 :]
+    return url
+
+
+def _lengthen(text: str, host: str) -> str:
+    sign, slash, rest = text.partition("/")
+    if slash and sign in _SHORT:
+        return _SHORT[sign].format(host) + "/" + rest
+    return text
+
+
+def encode(entry: Entry, host: str) -> bytes:
+    """`host`: the politeness key under whose name the entry is queued. ValueError for what would not come back as it was."""
+    more: dict[str, object] = {}
+    if entry.hops:
+        more["h"] = entry.hops
+    if entry.chain:
+        more["c"] = [key.hex() for key in entry.chain]
+    if entry.request:
+        more["r"] = entry.request
+    text = "\t".join(
+        (
+            f"{entry.priority}{_DIGITS[min(entry.failures, 35)]}{_DIGITS[min(entry.expiries, 35)]}",
+            _base36(entry.depth),
+            _shorten(entry.url, host),
+            _shorten(entry.referrer, host),
+            json.dumps(more, separators=(",", ":")) if more else "",
+        )
+    )
+    data = text.encode()
+    if text.count("\t") != 4 or len(data) > MAX_ENTRY_BYTES:
+        raise ValueError(f"an entry of {len(data)} bytes with {text.count(chr(9))} tabs: {entry.url[:200]!r}")
+    return data
+
+
+def decode(data: bytes, host: str) -> Entry:
+    """ValueError for anything that `encode` did not make."""
+    head, depth, url, referrer, more_text = data.decode().split("\t", 4)
+    if len(head) != 3 or len(data) > MAX_ENTRY_BYTES:
+        raise ValueError("not an entry")
+    url = _lengthen(url, host)
+    if not url.startswith(("http://", "https://")):
+        raise ValueError("not a URL")
+    more = json.loads(more_text) if more_text else {}
+    if not isinstance(more, dict):
+        raise ValueError("not an entry")
+    request, chain, hops = more.get("r", {}), more.get("c", []), more.get("h", 0)
+    if not isinstance(request, dict) or not isinstance(chain, list) or not isinstance(hops, int):
+        raise ValueError("not an entry")
+    return Entry(
+        url=url,
+        priority=int(head[0]),
+        depth=int(depth, 36),
+        referrer=_lengthen(referrer, host),
+        hops=hops,
+        chain=tuple(bytes.fromhex(key) for key in chain),
+        failures=int(head[1], 36),
+        expiries=int(head[2], 36),
+        request=request,
+    )

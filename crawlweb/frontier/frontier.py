@@ -1,0 +1,276 @@
+"""The frontier as a worker sees it: one method a step, batch in, batch out, each call repeatable."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import msgpack
+from redis.asyncio import Redis
+from redis.exceptions import BusyLoadingError, ReadOnlyError, RedisError, ResponseError
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from ..errors import FrontierError
+from ..records import Entry, boottime
+from . import codec, scripts
+from .keys import partition_of, partition_prefix
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+NORMAL, EXACT, UNCHECKED = 0, 10, 20  # how a link is tested: the seen-set, the exact set (seeds), not at all
+_PASSING = (RedisConnectionError, RedisTimeoutError, BusyLoadingError, ReadOnlyError)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A URL on its way into the frontier."""
+
+    host: str
+    key: bytes
+    entry: Entry
+    how: int = NORMAL
+
+
+@dataclass(slots=True)
+class Lease:
+    """A URL in this worker's hands. `expires` moves when it is renewed; times are seconds of `boottime()`."""
+
+    token: str
+    partition: int
+    host: str
+    entry: Entry
+    not_before: float
+    expires: float
+    host_failures: int = 0  # in a row, as of now
+    unreachable_ms: int = -1  # since its robots.txt cannot be had; -1: it can
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a lease ended: a row of lua/complete.lua. `ended`: boottime of the end of the request, None if nothing was sent."""
+
+    lease: Lease
+    way: str
+    ended: float | None = None
+    latency_s: float | None = None
+    wait_s: float = 0.0
+    arg: Any = None
+    robots: tuple[str, bytes, int, int] | None = None  # origin, value, ms it lives, crawl-delay ms (-1: none)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Numbers that the scripts enforce, equal for all workers of a crawl."""
+
+    min_delay_s: float = 1.0
+    latency_factor: float = 10.0
+    latency_cap_s: float = 30.0
+    lease_s: float = 60.0
+    look_ahead_s: float = 0.5
+    expected_urls: int = 1_000_000
+    false_positives: float = 0.001
+    active_hosts: int = 40_000  # of the whole crawl
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What the partitions hold, summed."""
+
+    enqueued: int
+    done: int
+    pending: int  # hosts and URLs in any place: 0 only if nothing is left
+
+
+def _ms(seconds: float) -> int:
+    return round(seconds * 1000)
+
+
+class Frontier:
+    """`worker`: short and unique among the processes of the crawl, no colon in it."""
+
+    def __init__(self, redis: Redis, crawl: str, partitions: int, worker: str, limits: Limits | None = None) -> None:
+        self.redis, self.crawl, self.partitions, self.worker = redis, crawl, partitions, worker
+        self.limits = limits or Limits()
+        self.calls = 0  # to Redis
+        self.quarantined = 0  # leased entries that could not be read
+        self.closing = False  # an outage is no longer waited for
+        self._sequence: dict[tuple[str, int], int] = defaultdict(int)
+        self._locks: dict[tuple[str, int], asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    def partition_of(self, host: str) -> int:
+        return partition_of(host, self.partitions)
+
+    def key(self, partition: int, name: str) -> str:
+        return partition_prefix(self.crawl, partition) + name
+
+    async def patiently(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Makes a repeatable call until Redis answers; FrontierError for an answer that is an error, or on closing."""
+        pause_s = 0.05
+        while True:
+            self.calls += 1
+            try:
+                return await call()
+            except _PASSING as e:
+                if self.closing:
+                    raise FrontierError(f"Redis does not answer: {e}") from e
+                logger.warning("Redis does not answer, again in %.1f s: %s", pause_s, e)
+                await asyncio.sleep(pause_s)
+                pause_s = min(pause_s * 2, 5.0)
+            except RedisError as e:
+                raise FrontierError(str(e)) from e
+
+    async def _step(self, step: str, partition: int, *args: bytes | str | int | float) -> Any:
+        """One repeatable call: one at a time for a step and partition, numbered."""
+        async with self._locks[step, partition]:
+            self._sequence[step, partition] += 1
+            number = self._sequence[step, partition]
+            return await self.patiently(lambda: scripts.run(self.redis, step, self.key(partition, "ctr"), self.worker, number, *args))
+
+    async def enqueue(self, partition: int, links: Sequence[Link]) -> str:
+        """Marks and places links of one partition, 200 at the most; a letter for each: n new, s seen, q not one of ours."""
+        groups: dict[str, list[tuple[int, Link]]] = defaultdict(list)
+        for i, link in enumerate(links):
+            groups[link.host].append((i, link))
+        order: list[int] = []
+        blob: list[list[object]] = []
+        for host, members in groups.items():
+            row: list[object] = [host]
+            for i, link in members:
+                order.append(i)
+                row += (link.key, link.entry.priority + link.how, codec.encode(link.entry, host))
+            blob.append(row)
+        expected = max(1, self.limits.expected_urls // self.partitions)
+        packed = msgpack.packb(blob, use_bin_type=False)
+        answer = (await self._step("enqueue", partition, expected, self.limits.false_positives, packed)).decode()
+        letters = [""] * len(links)
+        for i, letter in zip(order, answer, strict=True):
+            letters[i] = letter
+        return "".join(letters)
+
+    async def lease(self, partition: int, most: int, reclaim: bool = True) -> tuple[float | None, list[Lease]]:
+        """Leases, and the seconds until something may be due here (None: the partition is empty)."""
+        limits = self.limits
+        sent = boottime()
+        answer = await self._step(
+            "lease",
+            partition,
+            most,
+            _ms(limits.lease_s),
+            _ms(limits.look_ahead_s),
+            max(8, limits.active_hosts // self.partitions),
+            256,
+            16 if reclaim else 0,
+            _ms(limits.min_delay_s),
+        )
+        received = boottime()
+        next_ms, *rows = msgpack.unpackb(answer, raw=True)
+        leases = []
+        for token, host_bytes, data, wait_ms, failures, unreachable_ms in rows:
+            try:
+                host = host_bytes.decode()
+                entry = codec.decode(data, host)
+            except ValueError:
+                self.quarantined += 1
+                broken = Lease(token.decode(), partition, host_bytes.decode(errors="replace"), Entry(""), received, sent)
+                await self.complete(partition, [Outcome(broken, "q", arg="entry")])
+                continue
+            leases.append(
+                Lease(token.decode(), partition, host, entry, received + wait_ms / 1000, sent + limits.lease_s, failures, unreachable_ms)
+            )
+        return (None if next_ms < 0 else next_ms / 1000), leases
+
+    async def complete(self, partition: int, outcomes: Sequence[Outcome]) -> str:
+        """Ends leases of one partition; a letter for each: k as asked, g the lease was gone."""
+        limits = self.limits
+
+        def row(o: Outcome, now: float) -> list[object]:
+            age = -1 if o.ended is None else max(0, _ms(now - o.ended))
+            latency = -1 if o.latency_s is None else _ms(o.latency_s)
+            return [o.lease.token, o.lease.host, o.way, age, latency, _ms(o.wait_s), o.arg or False, o.robots or False]
+
+        async with self._locks["complete", partition]:
+            self._sequence["complete", partition] += 1
+            number = self._sequence["complete", partition]
+
+            def call() -> Awaitable[Any]:
+                now = boottime()
+                packed = msgpack.packb([row(o, now) for o in outcomes], use_bin_type=False)
+                args = (_ms(limits.min_delay_s), limits.latency_factor, _ms(limits.latency_cap_s), packed)
+                return scripts.run(self.redis, "complete", self.key(partition, "ctr"), self.worker, number, *args)
+
+            answer: bytes = await self.patiently(call)
+            return answer.decode()
+
+    async def renew(self, leases: Iterable[Lease]) -> list[Lease]:
+        """Makes leases last `lease_s` from now; returns those that are gone."""
+        by_partition: dict[int, list[Lease]] = defaultdict(list)
+        for lease in leases:
+            by_partition[lease.partition].append(lease)
+        gone = []
+        for partition, held in by_partition.items():
+            sent = boottime()
+            answer = await self._step("renew", partition, _ms(self.limits.lease_s), *(lease.token for lease in held))
+            for lease, letter in zip(held, answer.decode(), strict=True):
+                if letter == "k":
+                    lease.expires = sent + self.limits.lease_s
+                else:
+                    gone.append(lease)
+        return gone
+
+    async def robots(self, host: str, origins: Sequence[str]) -> list[bytes | None]:
+        """What is known of the robots.txt files of a host's origins."""
+        prefix = self.key(self.partition_of(host), "robots:")
+        return await self.patiently(lambda: self.redis.mget([prefix + origin for origin in origins]))
+
+    async def counts(self) -> Counts:
+        """Two equal answers with nothing pending mean that the crawl is at its end (design: end of a crawl)."""
+
+        async def one(partition: int) -> tuple[int, int, int]:
+            async def call() -> list[Any]:
+                pipe = self.redis.pipeline(transaction=True)
+                pipe.hmget(self.key(partition, "ctr"), "enq", "done")
+                for k in range(10):
+                    pipe.llen(self.key(partition, f"front:{k}"))
+                for name in ("ready", "asleep", "wait", "leases"):
+                    pipe.zcard(self.key(partition, name))
+                return await pipe.execute()
+
+            (enqueued, done), *sizes = await self.patiently(call)
+            return int(enqueued or 0), int(done or 0), sum(sizes)
+
+        rows = []
+        for first in range(0, self.partitions, 32):
+            rows += await asyncio.gather(*(one(p) for p in range(first, min(first + 32, self.partitions))))
+        return Counts(*(sum(column) for column in zip(*rows, strict=True)))
+
+    async def audit(self) -> dict[str, Any]:
+        """Counts all partitions by state (lua/audit.lua). Reads everything: for tests and repairs, with no worker running."""
+        total: dict[str, Any] = defaultdict(int, what=[])
+        for p in range(self.partitions):
+            answer = await self._step("audit", p)
+            for name, value in msgpack.unpackb(answer).items():
+                if name == "what":
+                    total["what"] += list(value)
+                else:
+                    total[name] += value
+        return dict(total)
+
+    async def dead_letters(self, most: int = 1000) -> list[tuple[str, str, Entry | None]]:
+        """(host, reason, entry) of the newest dead letters of each partition."""
+        letters = []
+        for p in range(self.partitions):
+            for text in await self.redis.lrange(self.key(p, "dead"), 0, most - 1):
+                with contextlib.suppress(ValueError):
+                    _, host, reason, data = text.split(b"\t", 3)
+                    letters.append((host.decode(), reason.decode(), codec.decode(data, host.decode())))
+        return letters
+
+
+__all__ = ["EXACT", "NORMAL", "UNCHECKED", "Counts", "Frontier", "FrontierError", "Lease", "Limits", "Link", "Outcome", "ResponseError"]

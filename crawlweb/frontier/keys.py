@@ -1,0 +1,58 @@
+"""The names of all keys in Redis: one table; docs/redis-keys.md is generated from it."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One row: `name` after the prefix; `scope` tells the prefix: a partition's `{crawl:p}:` or the crawl's `{crawl}:`."""
+
+    name: str
+    scope: str
+    kind: str
+    meaning: str
+
+
+KEYS = (
+    Key("ctr", "partition", "hash", "last time, sequence number, counters: enq, done, dead, merged, requests, expired, late, quarantined, foreign"),
+    Key("front:<k>", "partition", "list", "front queue of priority k: host tokens `host \\t serial \\t entry or nothing`"),
+    Key("host:<host>", "partition", "hash", "state, clock and quantum of a host (fields: lua/place.lua); expires 30 d after its last URL"),
+    Key("back:<host>", "partition", "zset", "back queue: the host's next URLs, at most 64, by priority and sequence number"),
+    Key("park:<host>", "partition", "list", "the rest of the host's URLs, oldest first"),
+    Key("ready", "partition", "zset", "active hosts by next-allowed time, ms"),
+    Key("asleep", "partition", "zset", "hosts whose time is more than 60 s away, ms"),
+    Key("wait", "partition", "zset", "URLs with a time of their own, ms: `host \\t score \\t entry`"),
+    Key("leases", "partition", "zset", "leases in flight by expiry, ms"),
+    Key("leased", "partition", "hash", "what a lease holds: `host \\t score \\t entry`"),
+    Key("exact", "partition", "set", "URL keys of seeds"),
+    Key("bloom", "partition", "hash", "layers of the seen-set: blocks, capacity, keys"),
+    Key("bloom:<layer>:<segment>", "partition", "string", "a segment of the seen-set, at most 4 MiB - 64 B"),
+    Key("robots:<origin>", "partition", "string", "robots.txt as fetched, with its decision (policy/robots.py); expires"),
+    Key("call:<worker>", "partition", "hash", "a worker's last call of each step and its answer; expires after 1 h"),
+    Key("dead", "partition", "list", "dead letters: `ms \\t host \\t reason \\t entry`"),
+    Key("quarantine", "partition", "list", "what was found and is not ours: `where \\t what`"),
+    Key("foreign:<n>:<key>", "partition", "any", "a key of another type that stood in the way of ours"),
+    Key("meta", "crawl", "hash", "what is equal for all workers of a crawl"),
+    Key("scope", "crawl", "set", "hosts or domains of the seeds, where the scope is not `any`"),
+    Key("seeding", "crawl", "zset", "workers that are reading seeds, by the time their word expires, ms"),
+    Key("pages", "crawl", "set", "8-byte keys of pages stored, where `max_pages` limits the crawl"),
+    Key("permits", "crawl", "zset", "URL keys being fetched under `max_pages`, by expiry, ms"),
+)
+
+
+def partition_of(host: str, partitions: int) -> int:
+    """The partition that a host's keys stand in; the same on every machine and release."""
+    return int.from_bytes(hashlib.blake2b(host.encode(), digest_size=4).digest(), "big") % partitions
+
+
+def partition_prefix(crawl: str, partition: int) -> str:
+    return f"{{{crawl}:{partition}}}:"
+
+
+def crawl_key(crawl: str, name: str) -> str:
+    return f"{{{crawl}}}:{name}"

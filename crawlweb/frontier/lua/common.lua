@@ -1,0 +1,95 @@
+-- What every step shares.
+--
+-- KEYS[1]  {crawl:p}:ctr, hash. Every other key of the partition has the same hash tag, so a step touches one cluster slot.
+-- ARGV[1]  worker, ARGV[2] sequence number of its calls of this step: a call whose answer was lost is repeated as it was.
+--
+-- Scripts are isolated, not transactional: an error after the first write leaves half a step. So a step validates what it was
+-- given before it writes, inserts into the new place before it removes from the old, and hides no error.
+
+local CTR = KEYS[1]
+local TAG = string.sub(CTR, 1, -4)
+local BACK_CAP = 64                  -- URLs a back queue holds; the rest of the host's is parked
+local QUANTUM_URLS = 64              -- a host keeps its active place for so many URLs
+local QUANTUM_MS = 60000             -- or so long, if others wait
+local ASLEEP_MS = 60000              -- further away than this, a host takes no active place
+local HOST_TTL_MS = 30 * 86400000    -- a host without URLs is forgotten after this
+local PRIORITY_STEP = 2 ^ 48         -- score in a back queue = priority * step + sequence number
+
+local num = tonumber
+local add = {}                       -- counters of ctr, written once at the end of the step
+
+local function count(name, by)
+  add[name] = (add[name] or 0) + (by or 1)
+end
+
+-- The time of the server, never going back; tests put their own in place of this function.
+local function server_ms()
+  local t = redis.call('TIME')
+  return num(t[1]) * 1000 + math.floor(num(t[2]) / 1000)
+end
+
+-- A command on a key. A key of another type is not ours: it is moved aside by name, and the command repeated.
+local function on(key, command, ...)
+  local r = redis.pcall(command, key, ...)
+  if type(r) == 'table' and r.err then
+    if string.sub(r.err, 1, 9) ~= 'WRONGTYPE' then error(r.err) end
+    local kind = redis.call('TYPE', key)['ok']
+    local aside = TAG .. 'foreign:' .. redis.call('HINCRBY', CTR, 'foreign', 1) .. ':' .. string.sub(key, #TAG + 1)
+    redis.call('RENAME', key, aside)
+    redis.call('LPUSH', TAG .. 'quarantine', 'key\t' .. aside .. '\t' .. kind)
+    r = redis.call(command, key, ...)
+  end
+  return r
+end
+
+local c = redis.call('HMGET', CTR, 'now', 'seq', 'pick', 'tok')
+local now = math.max(server_ms(), num(c[1]) or 0)
+local seq, pick, tokens = num(c[2]) or 0, num(c[3]) or 0, num(c[4]) or 0
+
+-- Writes the clock and the counters: the last thing that a step does.
+local function finish()
+  redis.call('HSET', CTR, 'now', string.format('%d', now), 'seq', string.format('%d', seq), 'pick', string.format('%d', pick), 'tok', string.format('%d', tokens))
+  for name, by in pairs(add) do
+    if by ~= 0 then redis.call('HINCRBY', CTR, name, by) end
+  end
+end
+
+-- The answer of this very call, if the partition gave one before; false for a call that a later one overtook.
+local CALL = TAG .. 'call:' .. ARGV[1]
+local function answered(step)
+  local last = on(CALL, 'HMGET', step, step .. '=')
+  if not last[1] then return nil end
+  if last[1] == ARGV[2] then return last[2] end
+  if num(last[1]) > num(ARGV[2]) then return false end
+  return nil
+end
+
+local function answer(step, text)
+  on(CALL, 'HSET', step, ARGV[2], step .. '=', text)
+  redis.call('PEXPIRE', CALL, 3600000)
+  return text
+end
+
+-- An entry is one of ours if it begins with priority, failures, expiries and a tab.
+local function is_entry(entry)
+  return string.find(entry, '^%d[0-9a-z][0-9a-z]\t') ~= nil
+end
+
+local function quarantine(what, text)
+  redis.call('LPUSH', TAG .. 'quarantine', what .. '\t' .. text)
+  count('quarantined')
+end
+
+local function dead_letter(host, entry, reason)
+  on(TAG .. 'dead', 'LPUSH', string.format('%d', now) .. '\t' .. host .. '\t' .. reason .. '\t' .. entry)
+  count('done')
+  count('dead')
+end
+
+local function score_of(entry, number)
+  return num(string.sub(entry, 1, 1)) * PRIORITY_STEP + number
+end
+
+local function score_text(score)
+  return string.format('%.0f', score)
+end

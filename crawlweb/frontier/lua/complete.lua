@@ -1,0 +1,104 @@
+-- complete: how leases ended. A release is one of the ways.
+-- uses: common place reclaim
+--
+-- ARGV[3]  minimum delay ms    ARGV[4] delay = at least this factor * average latency    ARGV[5] most ms of that latency part
+-- ARGV[6]  msgpack [[token, host, way, age, latency, wait, arg, robots], ...]
+--            age      ms since the request ended; -1: nothing was sent, the clock stays
+--            latency  ms from request to first byte; -1: no sample
+--            wait     ms: not before; meaning by way
+--            way      d done · x dead letter (arg reason) · q not ours (arg what)
+--                     l released: back to its exact place; the host rests for `wait`
+--                     w released: the URL waits for `wait` by itself
+--                     r failed: one failure more, the URL waits for `wait`; arg [most failures, reason]
+--                     h the host failed, not the URL: back to its place, the host rests for `wait`; arg [dead after so many in a row,
+--                       ms dead, reason]
+--                     u its robots.txt cannot be had: as h; arg [ms until given up (-1: never), ms dead, reason]
+--            robots   false or [origin, value, ms it lives, crawl-delay ms (-1: none)]
+-- Returns  a letter for each: k done as asked, g the lease was gone (only the clock moved)
+-- Holds    next-allowed = end of the request + max(minimum, crawl-delay, factor * latency), and never moves back
+
+local old = answered('c')
+if old ~= nil then return old or redis.error_reply('STALE') end
+local min_ms, factor, latency_cap_ms = num(ARGV[3]), num(ARGV[4]), num(ARGV[5])
+local ops = cmsgpack.unpack(ARGV[6])
+local out = {}
+for _, op in ipairs(ops) do
+  local token, host, way, age, latency, wait, arg, robots = unpack(op)
+  local key = TAG .. 'host:' .. host
+  local h = on(key, 'HMGET', 'n', 'q', 'g', 'c', 'l', 'e', 'u')
+  local next_ms, crawl_delay = num(h[1]) or 0, num(h[4]) or 0
+  local set = {}
+  if robots then
+    on(TAG .. 'robots:' .. robots[1], 'SET', robots[2], 'PX', robots[3])
+    if robots[4] >= 0 then
+      crawl_delay = robots[4]
+      set[#set + 1] = 'c'
+      set[#set + 1] = crawl_delay
+    end
+  end
+  local average = num(h[5])
+  if latency >= 0 then
+    average = average and math.floor(average + (latency - average) / 4 + 0.5) or latency
+    set[#set + 1] = 'l'
+    set[#set + 1] = average
+  end
+  if age >= 0 then
+    local delay = math.max(min_ms, crawl_delay, math.min(factor * (average or 0), latency_cap_ms))
+    next_ms = math.max(next_ms, now - age + delay)
+    count('requests')
+  end
+  local found, score, entry = lease_of(token)
+  if found == host then
+    out[#out + 1] = 'k'
+    if way == 'd' then
+      count('done')
+    elseif way == 'x' then
+      dead_letter(host, entry, arg)
+    elseif way == 'q' then
+      quarantine(arg, entry)
+      count('done')
+    elseif way == 'w' then
+      on(TAG .. 'wait', 'ZADD', string.format('%d', now + wait), host .. '\t' .. score_text(score) .. '\t' .. entry)
+    elseif way == 'r' then
+      entry = bump(entry, 2)
+      if digit(entry, 2) >= arg[1] then
+        dead_letter(host, entry, arg[2])
+      else
+        on(TAG .. 'wait', 'ZADD', string.format('%d', now + wait), host .. '\t' .. score_text(score) .. '\t' .. entry)
+      end
+    else
+      back_add(host, score, entry)
+      if wait > 0 then next_ms = math.max(next_ms, now + wait) end
+      if way == 'h' then
+        local failures = (num(h[6]) or 0) + 1
+        set[#set + 1] = 'e'
+        set[#set + 1] = failures
+        if failures >= arg[1] then
+          for _, v in ipairs({'x', string.format('%d', now + arg[2]), 'xr', arg[3]}) do set[#set + 1] = v end
+        end
+      elseif way == 'u' then
+        local since = num(h[7]) or now
+        set[#set + 1] = 'u'
+        set[#set + 1] = string.format('%d', since)
+        if arg[1] >= 0 and now - since >= arg[1] then
+          for _, v in ipairs({'x', string.format('%d', now + arg[2]), 'xr', arg[3]}) do set[#set + 1] = v end
+        end
+      end
+    end
+    end_lease(token)
+    set[#set + 1] = 'n'
+    set[#set + 1] = string.format('%d', next_ms)
+    local left = (num(h[2]) or 0) - (age >= 0 and 1 or 0)
+    set[#set + 1] = 'q'
+    set[#set + 1] = left
+    on(key, 'HSET', unpack(set))
+    if age >= 0 and way ~= 'h' and way ~= 'u' and (h[6] or h[7]) then redis.call('HDEL', key, 'e', 'u', 'x', 'xr') end
+    settle(host, next_ms, left, num(h[3]) or 0)
+  else
+    out[#out + 1] = 'g'
+    count('late')
+    if age >= 0 then on(key, 'HSET', 'n', string.format('%d', next_ms)) end
+  end
+end
+finish()
+return answer('c', table.concat(out))

