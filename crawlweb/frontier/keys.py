@@ -19,7 +19,12 @@ class Key:
 
 
 KEYS = (
-    Key("ctr", "partition", "hash", "last time, sequence number, counters: enq, done, dead, merged, requests, expired, late, quarantined, foreign"),
+    Key(
+        "ctr",
+        "partition",
+        "hash",
+        "last time, sequence number, counters: enq, done, dead, merged, requests, expired, late, quarantined, foreign",
+    ),
     Key("front:<k>", "partition", "list", "front queue of priority k: host tokens `host \\t serial \\t entry or nothing`"),
     Key("host:<host>", "partition", "hash", "state, clock and quantum of a host (fields: lua/place.lua); expires 30 d after its last URL"),
     Key("back:<host>", "partition", "zset", "back queue: the host's next URLs, at most 64, by priority and sequence number"),

