@@ -9,7 +9,7 @@
 --            way      d done · x dead letter (arg reason) · q not ours (arg what)
 --                     l released: back to its exact place; the host rests for `wait`
 --                     w released: the URL waits for `wait` by itself
---                     r failed: one failure more, the URL waits for `wait`; arg [most failures, reason]
+--                     r failed: one failure more, the URL waits for `wait`; arg [most failures, reason, ms that the host rests]
 --                     h the host failed, not the URL: back to its place, the host rests for `wait`; arg [dead after so many in a row,
 --                       ms dead, reason]
 --                     u its robots.txt cannot be had: as h; arg [ms until given up (-1: never), ms dead, reason]
@@ -61,6 +61,7 @@ for _, op in ipairs(ops) do
       on(TAG .. 'wait', 'ZADD', string.format('%d', now + wait), host .. '\t' .. score_text(score) .. '\t' .. entry)
     elseif way == 'r' then
       entry = bump(entry, 2)
+      if arg[3] > 0 then next_ms = math.max(next_ms, now + arg[3]) end
       if digit(entry, 2) >= arg[1] then
         dead_letter(host, entry, arg[2])
       else
