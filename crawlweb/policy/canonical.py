@@ -1,0 +1,239 @@
+"""Canonical URL and URL key: which spellings are one page.
+
+A URL has two strings. What is *fetched* is the link as found, made valid as a browser does (WHATWG URL), without fragment
+and credentials. What is *remembered* is the hash of the canonical URL, which is never fetched: scheme https, no `www.`,
+no default port, no session, no tracking, sorted query, no trailing slash. Percent-encodings are undone for unreserved
+characters only (RFC 3986 §2.3, §6.2.2), so that no reserved character changes its meaning and nothing is ever encoded
+twice. Where other libraries differ, and why: docs/decisions/canonical-url.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+from hashlib import blake2b
+from itertools import product
+from operator import itemgetter
+
+import can_ada
+
+from ..errors import ConfigError
+from ..records import Target
+from .hosts import bare_name, host_of_name, parse, split_port
+
+TRACKING_PARAMETERS: tuple[str, ...] = (
+    # campaigns: name, medium and source of the link, written for the site's statistics
+    "utm_*", "mtm_*", "matomo_*", "pk_*", "piwik_*", "hsa_*", "ga_*", "itm_*", "otm_*", "ns_*", "hmb_*",
+    "at_campaign", "at_medium", "at_platform", "wt_mc", "wt_zmc", "wtrid", "cmpid", "s_cid", "ref",
+    # clicks: one value a click, put there by the advertiser's or the network's server
+    "fbclid", "gclid", "gclsrc", "gbraid", "wbraid", "gad_source", "gad_campaignid", "dclid", "msclkid",
+    "yclid", "ysclid", "twclid", "ttclid", "igshid", "igsh", "li_fat_id", "epik", "rdt_cid", "sccid", "irclickid",
+    "rb_clickid", "srsltid", "wickedid", "_openstat",
+    # readers and mails
+    "mc_cid", "mc_eid", "mc_tc", "mkt_tok", "_hsenc", "_hsmi", "__hsfp", "__hssc", "__hstc", "hsctatracking",
+    "vero_id", "vero_conv", "ml_subscriber", "ml_subscriber_hash", "oly_anon_id", "oly_enc_id", "__s", "_ga", "_gl",
+    # social networks and shops
+    "fb_action_ids", "fb_action_types", "fb_ref", "fb_source", "action_object_map", "action_ref_map", "action_type_map",
+    "__twitter_impression", "tracking_source", "ceneo_spo", "os_ehash", "gs_l", "spm",
+)  # fmt: skip
+"""Query parameters that say where a reader came from, not what is shown. Case is ignored; a final `*` is any ending."""
+
+SESSION_PARAMETERS: tuple[str, ...] = (
+    "phpsessid", "jsessionid", "aspsessionid*", "asp.net_sessionid", "sessionid", "session_id", "sessid",
+    "cfid", "cftoken", "oscsid", "zenid",
+)  # fmt: skip
+
+_SESSION_VALUES: dict[str, re.Pattern[str]] = {
+    # `sid` is as often the number of an article: only what looks drawn at random is a session
+    "sid": re.compile(r"[0-9a-f]{16,}|(?=[^0-9]*[0-9])(?=[^a-z]*[a-z])[0-9a-z,_-]{6,}", re.I),
+    "s": re.compile(r"[0-9a-f]{32}", re.I),
+}
+_SESSION_IN_PATH = re.compile(r"(?<!&amp);(?:jsessionid|phpsessid|session_?id|aspsessionid[a-z]*)=[^/;?&]*", re.I)
+_COOKIELESS = re.compile(r"/\((?:(?:[a-z]\([0-9a-z]{24}\))+|[0-9a-z]{24})\)(?=/)", re.I)  # ASP.NET: /(S(…))/page.aspx
+_DOT_SEGMENT = re.compile(r"/\.\.?(?:/|$)")
+_SLASHES = re.compile("//+")
+
+_UNRESERVED = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
+_ENCODED = re.compile(r"%[0-9A-Fa-f]{2}|[%\[\]|^\\`{}]")
+_NORMAL: dict[str, str] = {
+    # left as they are by WHATWG, not allowed in path and query by RFC 3986: two spellings of one character
+    **{mark: f"%{ord(mark):02X}" for mark in "%[]|^\\`{}"},
+    **{
+        f"%{a}{b}": chr(code) if (code := int(a + b, 16)) in _UNRESERVED else f"%{a}{b}".upper()
+        for a, b in product("0123456789abcdefABCDEF", repeat=2)
+    },
+}
+
+_UNUSUAL = re.compile(r"[;(|\[\]]|//").search
+
+_PROFILE_VERSION = 1
+_BASES_KEPT = 64
+
+
+def profile_id(tracking_parameters: Iterable[str] = TRACKING_PARAMETERS) -> str:
+    """Of everything that the key depends on, except the suffix list; workers of one crawl compare it."""
+    names = sorted({name.lower() for name in tracking_parameters})
+    return blake2b(repr((_PROFILE_VERSION, names)).encode(), digest_size=6).hexdigest()
+
+
+PROFILE_ID: str = profile_id()
+
+
+class Canonicalizer:
+    """URLs to targets under one list of parameters.
+
+    Every href leaves by one door: returned, or counted in `invalid` (no http(s) URL, or longer than `max_url_chars`) or,
+    by `targets`, in `repeated`.
+    """
+
+    def __init__(
+        self,
+        tracking_parameters: Iterable[str] = TRACKING_PARAMETERS,
+        *,
+        max_url_chars: int = 2_083,
+        known_hosts: int = 32_768,
+    ) -> None:
+        names = tuple(name.lower() for name in tracking_parameters)
+        for name in names:
+            if not name.rstrip("*") or "*" in name[:-1]:
+                raise ConfigError(f"tracking parameter {name!r}: a name, or the beginning of one and a single *")
+        dropped = names + SESSION_PARAMETERS
+        self.profile_id = profile_id(names)
+        self.invalid = 0
+        self.repeated = 0
+        self._max_url_chars = max_url_chars
+        self._max_href_chars = 4 * max_url_chars  # data: URLs of megabytes are not worth the parser's time
+        self._dropped_names = frozenset(name for name in dropped if name[-1] != "*")
+        self._dropped_prefixes = tuple(name[:-1] for name in dropped if name[-1] == "*")
+        self._hosts = lru_cache(known_hosts)(_hosts_of_origin)
+        self._base = lru_cache(_BASES_KEPT)(_parse_base)
+
+    def target(self, href: str, base: str | None = None) -> Target | None:
+        """None, and counted, for what is no http(s) URL."""
+        try:
+            return self._target(href, None if base is None else self._base(base))
+        except ValueError:
+            self.invalid += 1
+            return None
+
+    def targets(self, hrefs: Iterable[str], base: str) -> list[Target]:
+        """The links of a page, each key once, in document order."""
+        parsed_base = self._base(base)
+        found: dict[bytes, Target] = {}
+        for href in hrefs:
+            try:
+                target = self._target(href, parsed_base)
+            except ValueError:
+                self.invalid += 1
+                continue
+            if found.setdefault(target.key, target) is not target:
+                self.repeated += 1
+        return list(found.values())
+
+    def canonical_url(self, url: str) -> str:
+        """`https://host[:port]/path[?query]`. Raises ValueError for what is no http(s) URL; length is not judged."""
+        return self._canonical(_fetched(parse(url)))[1]
+
+    def url_key(self, url: str) -> bytes:
+        """16 bytes. Raises ValueError for what is no http(s) URL; length is not judged."""
+        return _key(self.canonical_url(url))
+
+    def _target(self, href: str, base: can_ada.URL | None) -> Target:
+        if len(href) > self._max_href_chars:
+            raise ValueError("too long to be parsed")
+        url = _fetched(parse(href, base))
+        if len(url) > self._max_url_chars:
+            raise ValueError("too long")
+        host, canonical = self._canonical(url)
+        return Target(url, _key(canonical), host)
+
+    def _canonical(self, url: str) -> tuple[str, str]:
+        """A fetched URL → (host, canonical URL)."""
+        path_at = url.index("/", 8)
+        host, origin = self._hosts(url[:path_at])
+        rest = url[path_at:]
+        if "?" in rest or "%" in rest or _UNUSUAL(rest):
+            return host, origin + self._path_and_query(rest)
+        return host, origin + (rest.rstrip("/") or "/")
+
+    def _path_and_query(self, rest: str) -> str:
+        rest = _ENCODED.sub(_normal, rest)
+        if ";" in rest:
+            rest = _SESSION_IN_PATH.sub("", rest)
+        path, _, query = rest.partition("?")
+        if "/(" in path:
+            path = _COOKIELESS.sub("", path)
+        if "/." in path and _DOT_SEGMENT.search(path):  # what a session hid: /a/..;jsessionid=1/b
+            path = can_ada.parse("https://a" + path).pathname
+        if "//" in path:
+            path = _SLASHES.sub("/", path)
+        path = path.rstrip("/") or "/"
+        query = self._query(query.replace("+", "%20")) if query else ""
+        return f"{path}?{query}" if query else path
+
+    def _query(self, query: str) -> str:
+        kept = []
+        for pair in query.split("&"):
+            name, _, value = pair.partition("=")
+            lowered = name.lower().removeprefix("amp;")  # a link encoded twice: &amp;amp;
+            if lowered in self._dropped_names or lowered.startswith(self._dropped_prefixes):
+                continue
+            if lowered in _SESSION_VALUES and _SESSION_VALUES[lowered].fullmatch(value):
+                continue
+            if name or value:
+                kept.append((name, pair if value else name))
+        kept.sort(key=itemgetter(0))
+        return "&".join([pair for _, pair in kept])
+
+
+def _normal(match: re.Match[str]) -> str:
+    return _NORMAL[match[0]]
+
+
+def _key(canonical: str) -> bytes:
+    return blake2b(canonical.encode(), digest_size=16).digest()
+
+
+def _fetched(parsed: can_ada.URL) -> str:
+    """Raises ValueError for another scheme than http and https."""
+    url = parsed.href
+    if not url.startswith(("http://", "https://")):
+        raise ValueError(f"not an http(s) URL: {url[:80]!r}")
+    if "@" in url and parsed.has_credentials():
+        parsed.username = parsed.password = ""
+        url = parsed.href
+    if "#" in url:
+        url = url[: url.index("#")]
+    if "^" in url:  # encoded in paths by WHATWG since November 2024, not yet by can_ada 3.0.0
+        path, mark, query = url.partition("?")
+        url = path.replace("^", "%5E") + mark + query
+    return url
+
+
+def _hosts_of_origin(origin: str) -> tuple[str, str]:
+    """Of a parsed URL → (host, origin of the canonical URL)."""
+    name, port = split_port(origin.partition("//")[2])
+    suffix = f":{port}" if port not in ("", "80", "443") else ""
+    return host_of_name(name), f"https://{bare_name(name)}{suffix}"
+
+
+def _parse_base(base: str) -> can_ada.URL | None:
+    """None for a base that is no URL: absolute links count nevertheless."""
+    try:
+        return parse(base)
+    except ValueError:
+        return None
+
+
+_default = Canonicalizer()
+
+
+def canonical_url(url: str) -> str:
+    """`https://host[:port]/path[?query]` under the default list. Raises ValueError for what is no http(s) URL."""
+    return _default.canonical_url(url)
+
+
+def url_key(url: str) -> bytes:
+    """16 bytes, under the default list. Raises ValueError for what is no http(s) URL."""
+    return _default.url_key(url)
