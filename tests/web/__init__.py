@@ -1,0 +1,39 @@
+"""A seeded synthetic web on loopback: what the repository's tests and benchmarks crawl.
+
+    with Web(seed=1, sites=[Tree("alpha.org", pages=30), Tree("dead.org", fate="nxdomain")]) as web:
+        ...crawl(web.seeds(), dns=web.dns_server)...
+        report = web.report(min_delay_s=1.0)
+
+`Web` answers from a thread of the calling process; `WebProcess` (or `python -m tests.web --site tree:count=3`) from a
+process of its own, with uvloop, so that a benchmark does not count the server's CPU as the crawler's. Every name of the
+web resolves through its own name server to an address in 127.0.0.0/8; pages follow from (seed, host, path) alone.
+
+sites.py: what a host answers · names.py: DNS · server.py: HTTP and the log · report.py: what the log says of a visitor.
+"""
+
+from __future__ import annotations
+
+from .process import WebProcess
+from .report import Report, Visit
+from .server import Web
+from .sites import Answer, Broken, Errors, Fate, Files, Links, Redirects, Request, Robots, Site, Slow, Spellings, Tree
+
+__all__ = [
+    "Answer",
+    "Broken",
+    "Errors",
+    "Fate",
+    "Files",
+    "Links",
+    "Redirects",
+    "Report",
+    "Request",
+    "Robots",
+    "Site",
+    "Slow",
+    "Spellings",
+    "Tree",
+    "Visit",
+    "Web",
+    "WebProcess",
+]
