@@ -1,0 +1,117 @@
+"""Who is one host: cases by us, after the rules of publicsuffix.org/list."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from crawlweb.policy import hosts
+from crawlweb.policy.hosts import bare_name, host_of, host_of_name, split_port
+
+HOSTS = [
+    ("http://example.com/", "example.com"),
+    ("https://www.example.com:8443/a?b#c", "example.com"),
+    ("https://a.b.c.example.co.uk", "example.co.uk"),
+    ("http://EXAMPLE.com./x", "example.com"),
+    ("http://user:secret@shop.example.com/", "example.com"),
+    # a suffix of the private section makes its customers hosts of their own
+    ("https://anna.github.io/x", "anna.github.io"),
+    ("https://img.anna.github.io/x", "anna.github.io"),
+    ("https://bob.blogspot.com/", "bob.blogspot.com"),
+    # a public suffix is its own host
+    ("http://co.uk/", "co.uk"),
+    ("http://github.io/", "github.io"),
+    ("http://com/", "com"),
+    # wildcard rules and their exceptions
+    ("http://a.shop.some.ck/", "shop.some.ck"),
+    ("http://some.ck/", "some.ck"),
+    ("http://a.www.ck/", "www.ck"),
+    ("http://a.city.kobe.jp/", "city.kobe.jp"),
+    ("http://a.b.c.kobe.jp/", "b.c.kobe.jp"),
+    # names outside the list: its rule * holds
+    ("http://a.b.intranet/", "b.intranet"),
+    ("http://b.intranet/", "b.intranet"),
+    ("http://intranet/", "intranet"),
+    ("http://localhost:6800/", "localhost"),
+    # addresses
+    ("http://192.0.2.7:8080/", "192.0.2.7"),
+    ("http://0xc0.0.519/", "192.0.2.7"),
+    ("http://192.0.2.7./", "192.0.2.7"),
+    ("http://[2001:DB8:0:0::1]:80/", "[2001:db8::1]"),
+    # IDN
+    ("http://www.bücher.example.de/", "example.de"),
+    ("http://www.Bücher.de/", "xn--bcher-kva.de"),
+    ("http://www.xn--bcher-kva.de/", "xn--bcher-kva.de"),
+    ("http://a.例子.公司.cn/", "xn--fsqu00a.xn--55qx5d.cn"),
+    ("http://a.例子。中国/", "xn--fsqu00a.xn--fiqs8s"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("url", "host"), HOSTS)
+def test_the_host_is_the_registered_domain(url: str, host: str) -> None:
+    assert host_of(url) == host
+
+
+@pytest.mark.parametrize(("url", "host"), HOSTS)
+def test_a_host_is_its_own_host(url: str, host: str) -> None:
+    assert host_of_name(host_of(url)) == host
+
+
+@pytest.mark.parametrize("url", ["", "x", "/a", "//a.com/", "http://", "http://a b/", "http://[::1", "http://1.2.3.4.5/",
+                                 "ftp://example.com/", "mailto:a@example.com", "javascript:0", "data:,x"])  # fmt: skip
+def test_what_is_no_http_url_has_no_host(url: str) -> None:
+    with pytest.raises(ValueError):
+        host_of(url)
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "a@b.com", "a.com:80", "a.com?b", "a#b", "a\\b", "a b", "[::1", "1.2.3.4.5"])
+def test_what_is_no_host_name_is_refused(name: str) -> None:
+    with pytest.raises(ValueError):
+        host_of_name(name)
+
+
+def test_an_ipv6_address_is_known_without_its_brackets() -> None:
+    assert host_of_name("2001:db8::0:1") == "[2001:db8::1]"
+
+
+def test_only_leading_www_that_is_not_registered_itself_is_left_out() -> None:
+    assert bare_name("www.example.com") == "example.com"
+    assert bare_name("www.www.example.com.") == "example.com"
+    assert bare_name("www.shop.example.com") == "shop.example.com"
+    assert bare_name("shop.www.example.com") == "shop.www.example.com"
+    assert bare_name("www2.example.com") == "www2.example.com"
+    for registered in ("www.com", "www.co.uk", "www.ck", "www.github.io", "www.localhost", "www"):
+        assert bare_name(registered) == registered
+
+
+def test_a_port_is_told_from_an_ipv6_address() -> None:
+    assert split_port("example.com") == ("example.com", "")
+    assert split_port("example.com:81") == ("example.com", "81")
+    assert split_port("[2001:db8::1]") == ("[2001:db8::1]", "")
+    assert split_port("[2001:db8::1]:81") == ("[2001:db8::1]", "81")
+
+
+def test_known_names_are_bounded() -> None:
+    limit = host_of_name.cache_info().maxsize
+    assert limit is not None
+    for number in range(limit + 100):
+        host_of_name(f"{number}.example.com")
+    assert host_of_name.cache_info().currsize == limit
+
+
+def test_the_suffix_list_has_a_name_that_all_workers_can_compare() -> None:
+    assert len(hosts.SUFFIX_LIST_ID) == 12
+    assert int(hosts.SUFFIX_LIST_ID, 16)
+
+
+@settings(deadline=None, derandomize=True)
+@given(st.text(st.characters(), max_size=30))
+def test_no_name_raises_anything_but_value_error(name: str) -> None:
+    for read in (host_of_name, lambda name: host_of(f"http://{name}/")):
+        try:
+            host = read(name)
+        except ValueError:
+            continue
+        assert host.isascii()
+        assert host
