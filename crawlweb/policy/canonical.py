@@ -55,7 +55,11 @@ _DOT_SEGMENT = re.compile(r"/\.\.?(?:/|$)")
 _SLASHES = re.compile("//+")
 
 _UNRESERVED = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
-_ENCODED = re.compile(r"%[0-9A-Fa-f]{2}|[%\[\]|^\\`{}]")
+_NOT_NORMAL = re.compile(
+    r"%[0-9A-Fa-f][a-f]|%[a-f][0-9A-F]"  # lower-case digits
+    r"|%(?:2[DE]|3[0-9]|[46][1-9A-F]|5[0-9AF]|7[0-9AE])"  # unreserved characters
+    r"|%(?![0-9A-Fa-f]{2})|[\[\]|^\\`{}]"
+)
 _NORMAL: dict[str, str] = {
     # left as they are by WHATWG, not allowed in path and query by RFC 3986: two spellings of one character
     **{mark: f"%{ord(mark):02X}" for mark in "%[]|^\\`{}"},
@@ -158,7 +162,7 @@ class Canonicalizer:
         return host, origin + (rest.rstrip("/") or "/")
 
     def _path_and_query(self, rest: str) -> str:
-        rest = _ENCODED.sub(_normal, rest)
+        rest = _NOT_NORMAL.sub(_normal, rest)
         if ";" in rest:
             rest = _SESSION_IN_PATH.sub("", rest)
         path, _, query = rest.partition("?")
