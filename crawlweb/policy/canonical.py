@@ -209,7 +209,7 @@ def _fetched(parsed: can_ada.URL) -> str:
         url = parsed.href
     if "#" in url:
         url = url[: url.index("#")]
-    if "^" in url:  # encoded in paths by WHATWG since November 2024, not yet by can_ada 3.0.0
+    if "^" in url:  # WHATWG encodes it in paths, can_ada 3.0.0 does not yet
         path, mark, query = url.partition("?")
         url = path.replace("^", "%5E") + mark + query
     return url
