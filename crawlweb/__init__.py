@@ -1,1 +1,39 @@
+"""crawlweb: a polite, distributed crawler of the open web, on Scrapy and Redis.
+
+The rooms, in the order in which a URL walks through them:
+
+    seeds          what the user types, checked and streamed
+    policy/        decides: canonical form and URL key, host, scope, priority, robots.txt, retries — pure functions
+    frontier/      enforces: front queues, back queues, leases, the seen-set — Redis and Lua
+    worker         one process's share of the frontier: leases ahead, links and outcomes in batches
+    crawl          the above, opened and closed together
+    scheduler      Scrapy's engine on the one side, the crawl on the other
+    dns, download  one request, one address, one connection; caps and deadlines
+    middlewares/   next to the downloader: store, then judge
+    outcome        from what a fetch brought to what the frontier is told
+    store/         WARC files
+    content/       one parse: links, title, text
+    spider         links in bulk, one item a page
+    addon          switches it all on in a Scrapy project
+
+docs/life-of-a-url.md walks one URL through all of it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 __version__ = "0.1.0"
+__all__ = ["Addon", "__version__"]
+
+if TYPE_CHECKING:
+    from .addon import Addon
+
+
+def __getattr__(name: str) -> Any:
+    """`crawlweb.Addon` without importing Scrapy for those who want a URL key."""
+    if name == "Addon":
+        from .addon import Addon
+
+        return Addon
+    raise AttributeError(name)

@@ -57,7 +57,7 @@ class Config:
     )
     max_body_bytes: int = _row(10_000_000, "a body is cut here, after decompression", unit="B", low=1)
     max_redirects: int = _row(5, "redirects followed in a row", low=0)
-    max_url_length: int = _row(2083, "longer links are dropped", unit="B", low=16)
+    max_url_chars: int = _row(2083, "longer links are dropped", unit="characters", low=16)
     referrer: bool = _row(True, "keep each URL's referrer in the frontier (about 20 to 60 B a pending URL)")
     contact: str = _row("", "URL or address of the operator, sent with the user agent")
     warc_max_bytes: int = _row(1_000_000_000, "a WARC file is closed at this size", unit="B", low=1000)

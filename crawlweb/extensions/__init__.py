@@ -1,1 +1,1 @@
-"""TODO"""
+"""Scrapy extensions: what an operator sees of a running crawl."""

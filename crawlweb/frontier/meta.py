@@ -123,6 +123,3 @@ class Meta:
         if unused:
             members = [key[:8] for key in unused]
             await self._frontier.patiently(lambda: self._redis.zrem(permits, *members))
-
-    async def pages(self) -> int:
-        return int(await self._frontier.patiently(lambda: cast(Any, self._redis.scard(self._key("pages")))))

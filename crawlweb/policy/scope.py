@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -17,7 +18,7 @@ class Scope:
     """`any`: the whole web; `domain`: hosts (registered domains) of seeds; `host`: exact names of seeds, `www.` ignored."""
 
     kind: Kind = "any"
-    names: frozenset[str] = frozenset()  # what `scope_name` gives for the seeds
+    names: AbstractSet[str] = frozenset()  # what `scope_name` gives for the seeds
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):

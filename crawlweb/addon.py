@@ -1,0 +1,130 @@
+"""Switches crawlweb on in any Scrapy project: ADDONS = {"crawlweb.Addon": 0}.
+
+The project's own settings win, except where they would break politeness: those stop the start, by name.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scrapy.settings import SETTINGS_PRIORITIES
+
+from . import __version__
+from .default_settings import load
+from .errors import ConfigError
+from .scheduler import DOWNLOAD_SLOT
+
+if TYPE_CHECKING:
+    from scrapy.settings import BaseSettings
+
+logger = logging.getLogger(__name__)
+
+# Downloader middlewares of ours, by distance: what is next to the downloader sees a response first.
+MIDDLEWARES = {"crawlweb.middlewares.store.StoreMiddleware": 990}
+
+# Scrapy's components that would make a request that nobody counts, or that a leased request must not meet (scrapy-notes.md 1-5, 17, 23).
+REMOVED = {
+    "scrapy.downloadermiddlewares.robotstxt.RobotsTxtMiddleware": "the frontier fetches and obeys robots.txt",
+    "scrapy.downloadermiddlewares.retry.RetryMiddleware": "the frontier retries",
+    "scrapy.downloadermiddlewares.redirect.RedirectMiddleware": "redirects return to the frontier",
+    "scrapy.downloadermiddlewares.redirect.MetaRefreshMiddleware": "a meta refresh is a link",
+    "scrapy.downloadermiddlewares.httpcompression.HttpCompressionMiddleware": "the download handler decodes, up to the cap",
+    "scrapy.downloadermiddlewares.httpproxy.HttpProxyMiddleware": "the address guard would be blind behind a proxy",
+    "scrapy.downloadermiddlewares.httpcache.HttpCacheMiddleware": "a page from a cache has no clock",
+}
+HANDLER = "crawlweb.download.DownloadHandler"
+
+SETTINGS: dict[str, Any] = {
+    "SCHEDULER": "crawlweb.scheduler.Scheduler",
+    "USER_AGENT": f"crawlweb/{__version__}",
+    "LOG_FORMATTER": "crawlweb.logformatter.LogFormatter",
+    "DOWNLOAD_TIMEOUT": 10,
+    "CONCURRENT_REQUESTS": 2000,
+    "CONCURRENT_ITEMS": 4,
+    "SCRAPER_SLOT_MAX_ACTIVE_SIZE": 100_000_000,
+    "COOKIES_ENABLED": False,
+    "TELNETCONSOLE_ENABLED": False,
+    "REMOTE_CONTROL_ENABLED": False,
+    "DEFAULT_REQUEST_HEADERS": {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"},
+    "LOGSTATS_INTERVAL": 0,
+}
+
+# Settings of a project that would break politeness: name → (is it harmful?, why). Only what somebody set counts.
+_REFUSED: dict[str, tuple[Any, str]] = {
+    "ROBOTSTXT_OBEY": (lambda v: not v, "robots.txt is always obeyed"),
+    "RETRY_ENABLED": (bool, "a retry in the process skips the host's clock; the frontier retries"),
+    "REDIRECT_ENABLED": (bool, "a redirect followed in the process skips the host's clock"),
+    "METAREFRESH_ENABLED": (bool, "a meta refresh followed in the process skips the host's clock"),
+    "HTTPCACHE_ENABLED": (bool, "the frontier's recrawl replaces it"),
+    "AUTOTHROTTLE_ENABLED": (bool, "the frontier sets the delays"),
+    "SCHEDULER_PERSIST": (lambda v: not v, "nothing is deleted when a crawl closes"),
+    "SCHEDULER_FLUSH_ON_START": (bool, "nothing is deleted when a crawl starts"),
+}
+_TOOLS = ("shell", "fetch", "view", "parse", "check", "bench")
+
+
+def _is_tool(argv: list[str]) -> bool:
+    """Scrapy's commands that look at single pages: they need the download path, not the frontier."""
+    return len(argv) > 1 and Path(argv[0]).name in ("scrapy", "__main__.py", "cmdline.py") and argv[1] in _TOOLS
+
+
+class Addon:
+    @classmethod
+    def update_pre_crawler_settings(cls, settings: BaseSettings) -> None:
+        """What is fixed before there is a crawler: the event loop."""
+        settings.set("ASYNCIO_EVENT_LOOP", "uvloop.Loop", "addon")
+
+    def update_settings(self, settings: BaseSettings) -> None:
+        try:
+            config = load(settings)
+            _refuse(settings)
+        except ConfigError as e:
+            raise SystemExit(f"crawlweb: {e}") from None
+        values = dict(SETTINGS)
+        if config.contact:
+            values["USER_AGENT"] = f"crawlweb/{__version__} (+{config.contact})"
+        if _is_tool(sys.argv):
+            values = {"USER_AGENT": values["USER_AGENT"]}
+        else:
+            self._take_over(settings, int(settings.getint("CONCURRENT_REQUESTS") or 0))
+        for name, value in values.items():
+            settings.set(name, value, "addon")
+        for scheme in ("http", "https"):
+            settings["DOWNLOAD_HANDLERS"].setdefault(scheme, HANDLER)
+
+    def _take_over(self, settings: BaseSettings, concurrency: int) -> None:
+        middlewares = settings["DOWNLOADER_MIDDLEWARES"]
+        for path in REMOVED:
+            middlewares.set(path, None, "addon")
+        for path, at in MIDDLEWARES.items():
+            settings.setdefault_in_component_priority_dict("DOWNLOADER_MIDDLEWARES", path, at)
+        settings.setdefault_in_component_priority_dict("EXTENSIONS", "crawlweb.extensions.progress.Progress", 0)
+        slots = dict(settings.getdict("DOWNLOAD_SLOTS"))
+        slots[DOWNLOAD_SLOT] = {"concurrency": max(concurrency, SETTINGS["CONCURRENT_REQUESTS"]), "delay": 0, "jitter": 0}
+        settings.set("DOWNLOAD_SLOTS", slots, max(SETTINGS_PRIORITIES["addon"], settings.getpriority("DOWNLOAD_SLOTS") or 0))
+        for name in ("jsonlines", "jsonl", "jl"):
+            settings["FEED_EXPORTERS"].setdefault(name, "crawlweb.exporters.FlushingJsonLines")
+
+
+def _refuse(settings: BaseSettings) -> None:
+    project = SETTINGS_PRIORITIES["project"]
+
+    def was_set(name: str) -> bool:
+        return (settings.getpriority(name) or 0) >= project
+
+    for name, (is_harmful, why) in _REFUSED.items():
+        if was_set(name) and is_harmful(settings.getbool(name)):
+            raise ConfigError(f"{name}={settings.get(name)!r}: {why}; leave it out")
+    if was_set("SCHEDULER") and settings.get("SCHEDULER") != SETTINGS["SCHEDULER"]:
+        raise ConfigError(f"SCHEDULER={settings.get('SCHEDULER')!r}: with the add-on it is {SETTINGS['SCHEDULER']}; leave it out")
+    for path, at in settings["DOWNLOADER_MIDDLEWARES"].items():
+        name = path if isinstance(path, str) else f"{path.__module__}.{path.__qualname__}"
+        if name in REMOVED and at is not None:
+            raise ConfigError(f"DOWNLOADER_MIDDLEWARES has {name}: {REMOVED[name]}; leave it out")
+    for scheme in ("http", "https"):
+        handler = settings["DOWNLOAD_HANDLERS"].get(scheme, HANDLER)
+        if handler != HANDLER:
+            raise ConfigError(f"DOWNLOAD_HANDLERS[{scheme!r}]={handler!r}: with the add-on it is {HANDLER}; leave it out")

@@ -1,0 +1,193 @@
+"""What one process holds of a crawl: Redis, the frontier and this worker's share of it, the WARC store. Knows no Scrapy."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+
+from . import __version__
+from .default_settings import Config
+from .errors import ConfigError, StoreError
+from .frontier.frontier import NORMAL, Frontier, Limits, Link
+from .frontier.meta import Meta
+from .frontier.server import CLIENT_NAME, PrivateServer
+from .policy.canonical import Canonicalizer
+from .policy.hosts import SUFFIX_LIST_ID
+from .policy.priority import front_queue, path_depth
+from .policy.scope import Scope, in_depth, scope_name
+from .records import Entry, Target
+from .seeds import SeedSource, SpiderArguments
+from .store.warc import WarcWriter, repair
+from .worker import Ticket, Worker
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """What the crawl tells its scheduler: there may be work, the crawl is over (why), a stat rose (by how much)."""
+
+    wake: Callable[[], None]
+    ended: Callable[[str], None]
+    count: Callable[..., None]
+
+
+class Crawl:
+    """Opened and closed on the event loop. `explicit`: names of the settings that somebody set."""
+
+    frontier: Frontier
+    meta: Meta
+    worker: Worker
+    store: WarcWriter
+
+    def __init__(
+        self, config: Config, arguments: SpiderArguments, worker_id: str, canonicalizer: Canonicalizer, hooks: Hooks, user_agent: str
+    ) -> None:
+        self.config, self.arguments, self.worker_id, self.canonicalizer, self.hooks = config, arguments, worker_id, canonicalizer, hooks
+        self.folder = Path(config.data_dir, config.crawl)
+        self.max_pages: int | None = None
+        self.max_depth: int | None = None
+        self.scope = Scope()
+        self._user_agent = user_agent
+        self._server: PrivateServer | None = None
+
+    async def open(self, *, explicit: set[str], redis_params: Mapping[str, Any], capacity: int, fetch_s: float) -> None:
+        """ConfigError, one line, before anything is changed, for whatever the crawl cannot start with."""
+        config, seeds = self.config, SeedSource(self.arguments.seeds, self.canonicalizer)
+        await asyncio.to_thread(seeds.check)
+        await self._open_store()
+        url = config.redis_url
+        if not url:
+            self._server = PrivateServer(Path(config.data_dir), config.redis_binary)
+            await asyncio.to_thread(self._server.start)
+            url = self._server.url
+        redis = await _connect(url, redis_params)
+        limits = Limits(
+            min_delay_s=config.min_delay_s,
+            latency_factor=config.latency_factor,
+            lease_s=config.lease_s,
+            expected_urls=config.expected_urls,
+            active_hosts=config.active_hosts,
+        )
+        self.frontier = Frontier(redis, config.crawl, config.partitions, self.worker_id, limits)
+        self.meta = Meta(self.frontier)
+        try:
+            await self._agree(explicit)
+        except ConfigError:
+            await self._leave_redis()
+            raise
+        self.worker = Worker(
+            self.frontier,
+            self.meta,
+            capacity=capacity,
+            fetch_s=fetch_s,
+            once=config.mode == "once",
+            max_pages=self.max_pages,
+            wake=self.hooks.wake,
+            ended=self.hooks.ended,
+            count=self.hooks.count,
+            url_key=self.canonicalizer.url_key,
+        )
+        await self.meta.refresh_scope()
+        if self.arguments.seeds:
+            await self._seed(seeds)
+        self.worker.start()
+
+    async def close(self) -> None:
+        await self.worker.close()
+        await self.store.close()
+        await self._leave_redis()
+
+    def add_links(self, targets: list[Target], parent: Entry, ticket: Ticket) -> None:
+        """Links of a page into the frontier: those in scope, not too deep, not sent a moment ago."""
+        count, depth = self.hooks.count, parent.depth + 1
+        count("links/found", len(targets))
+        if not in_depth(depth, self.max_depth):
+            count("links/too_deep", len(targets))
+            return
+        referrer = parent.url if self.config.referrer else ""
+        scope = self.scope
+        links = []
+        for target in targets:
+            if scope.contains(target):
+                links.append(
+                    Link(target.host, target.key, Entry(target.url, front_queue(path_depth(target.url)), depth, referrer), NORMAL)
+                )
+        count("links/out_of_scope", len(targets) - len(links))
+        self.worker.add_links(links, ticket)
+
+    async def _open_store(self) -> None:
+        folder, config = self.folder / "warc", self.config
+        try:
+            for done in await asyncio.to_thread(repair, folder):
+                logger.info("finished the WARC file of a worker that died: %s", done)
+        except StoreError as e:
+            raise ConfigError(f"CRAWLWEB_DATA_DIR={config.data_dir}: {e}") from None
+        self.store = WarcWriter(
+            folder,
+            self.worker_id,
+            software=f"crawlweb/{__version__}",
+            user_agent=self._user_agent,
+            operator=config.contact,
+            max_bytes=config.warc_max_bytes,
+        )
+
+    async def _agree(self, explicit: set[str]) -> None:
+        """Takes the values that the crawl was begun with; ConfigError for one that was set and differs."""
+        config, arguments = self.config, self.arguments
+        shared = {name: f"CRAWLWEB_{name.upper()}" for name in ("partitions", "min_delay_s", "latency_factor", "ip_delay_s")}
+        wanted = {name: f"{getattr(config, name):g}" for name in shared}
+        named = {name: setting for name, setting in shared.items() if setting in explicit}
+        wanted |= {"canonical": self.canonicalizer.profile_id, "suffixes": SUFFIX_LIST_ID}
+        named |= {"canonical": "canonical form", "suffixes": "public suffix list"}
+        for name, default in (("scope", "any"), ("max_pages", ""), ("max_depth", "")):
+            value = getattr(arguments, name)
+            wanted[name] = default if value is None else str(value)
+            if value is not None:
+                named[name] = name
+        have = await self.meta.agree(wanted, named)
+        self.frontier.partitions = int(have["partitions"])
+        self.frontier.limits = replace(
+            self.frontier.limits, min_delay_s=float(have["min_delay_s"]), latency_factor=float(have["latency_factor"])
+        )
+        self.max_pages = int(have["max_pages"]) if have["max_pages"] else None
+        self.max_depth = int(have["max_depth"]) if have["max_depth"] else None
+        self.scope = Scope(cast(Literal["any", "domain", "host"], have["scope"]), self.meta.scope)
+
+    async def _seed(self, seeds: SeedSource) -> None:
+        self.worker.seeding += 1
+        await self.meta.say_seeding(True)
+        kind = self.scope.kind
+        if kind != "any":
+            await self.meta.widen_scope(await asyncio.to_thread(lambda: {scope_name(kind, t) for t in seeds.targets()}))
+        self.worker.run(self.worker.seed(seeds.batches()))
+
+    async def _leave_redis(self) -> None:
+        await self.frontier.redis.aclose()
+        if self._server:
+            await asyncio.to_thread(self._server.stop)
+
+
+async def _connect(url: str, params: Mapping[str, Any]) -> Redis:
+    options: dict[str, Any] = {
+        "client_name": CLIENT_NAME,
+        "socket_timeout": 10.0,
+        "socket_connect_timeout": 5.0,
+        "retry": Retry(NoBackoff(), 0),  # calls are repeated by Frontier.patiently
+        **params,
+    }
+    try:
+        redis = Redis.from_url(url, **options)
+        await cast(Any, redis.ping())
+    except (RedisError, OSError, ValueError, TypeError) as e:
+        raise ConfigError(f"REDIS_URL={url}: {e}") from None
+    return redis

@@ -1,0 +1,87 @@
+"""A line of progress now and then, the closing summary, and the end of the crawl where Scrapy asks for it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+from scrapy import signals
+from scrapy.exceptions import CloseSpider, DontCloseSpider
+from scrapy.utils.asyncio import create_looping_call
+
+from ..scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from scrapy.crawler import Crawler
+    from typing_extensions import Self
+
+logger = logging.getLogger(__name__)
+
+INTERVAL_S = 10.0
+REASON_TEXTS = {
+    "max_pages": "max_pages is reached",
+    "never_seeded": "nobody gave this crawl a seed: -a seeds=https://…",
+}
+
+
+class Progress:
+    def __init__(self, crawler: Crawler) -> None:
+        self._crawler = crawler
+        self._began = time.monotonic()
+        self._pages_before = 0
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        progress = cls(crawler)
+        crawler.signals.connect(progress.spider_opened, signals.spider_opened)
+        crawler.signals.connect(progress.spider_idle, signals.spider_idle)
+        crawler.signals.connect(progress.spider_closed, signals.spider_closed)
+        return progress
+
+    def spider_opened(self) -> None:
+        self._loop = create_looping_call(self._report)
+        self._loop.start(INTERVAL_S, now=False)
+
+    def spider_idle(self) -> None:
+        scheduler = self._crawler.engine.scheduler  # type: ignore[union-attr]
+        if not isinstance(scheduler, Scheduler):
+            return
+        if scheduler.reason is None:
+            raise DontCloseSpider
+        raise CloseSpider(scheduler.reason)
+
+    def spider_closed(self, reason: str) -> None:
+        if self._loop.running:
+            self._loop.stop()
+        seconds = time.monotonic() - self._began
+        kinds = ", ".join(f"{kind} {n}" for kind, n in sorted(self._by_prefix("errors/").items())) or "none"
+        logger.info(
+            "crawl %s: %d pages, %.1f MB, %d hosts, %d requests in %.0f s; errors: %s; links: %d new, %d known; disallowed by robots.txt: %d",
+            REASON_TEXTS.get(reason, reason),
+            self._stat("pages"),
+            self._stat("bytes") / 1e6,
+            self._stat("hosts"),
+            self._stat("requests"),
+            seconds,
+            kinds,
+            self._stat("links/enqueued"),
+            self._stat("links/seen") + self._stat("links/cached"),
+            self._stat("robots/disallowed"),
+        )
+
+    def _report(self) -> None:
+        pages = self._stat("pages")
+        scheduler = self._crawler.engine.scheduler  # type: ignore[union-attr]
+        in_hand = len(scheduler.crawl.worker.in_hand) if isinstance(scheduler, Scheduler) else 0
+        logger.info("%d pages (%.1f/s), %d leases in hand", pages, (pages - self._pages_before) / INTERVAL_S, in_hand)
+        self._pages_before = pages
+
+    def _stat(self, name: str) -> int:
+        assert self._crawler.stats is not None
+        return int(self._crawler.stats.get_value(f"crawlweb/{name}", 0))
+
+    def _by_prefix(self, prefix: str) -> dict[str, Any]:
+        assert self._crawler.stats is not None
+        prefix = f"crawlweb/{prefix}"
+        return {name[len(prefix) :]: n for name, n in self._crawler.stats.get_stats().items() if name.startswith(prefix)}

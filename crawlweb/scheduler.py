@@ -1,0 +1,284 @@
+"""The scheduler: Scrapy's engine on one side, this worker's share of the frontier on the other. Its hooks touch memory only."""
+
+from __future__ import annotations
+
+import logging
+import random
+import secrets
+from typing import TYPE_CHECKING, Any
+
+from scrapy import Request, Spider
+from scrapy.core.scheduler import BaseScheduler
+from scrapy.utils.defer import deferred_from_coro
+
+from .crawl import Crawl, Hooks
+from .default_settings import NAMES, Config, load
+from .errors import ConfigError
+from .frontier.frontier import EXACT, NORMAL, UNCHECKED, Link, Outcome
+from .outcome import Judge, Sent, Verdict
+from .policy.canonical import Canonicalizer
+from .policy.priority import SEED_QUEUE, front_queue, path_depth
+from .records import Entry, Target
+from .requests import LocalRequests, NotSerialisable, fingerprint, from_fields, to_fields
+from .seeds import SpiderArguments
+from .worker import Job
+
+if TYPE_CHECKING:
+    from scrapy.crawler import Crawler
+    from scrapy.http import Response
+    from twisted.internet.defer import Deferred
+    from twisted.python.failure import Failure
+    from typing_extensions import Self
+
+logger = logging.getLogger(__name__)
+
+DOWNLOAD_SLOT = "crawlweb"  # one slot without a delay of its own: the frontier keeps hosts apart (addon.py gives it its settings)
+MARGIN_S = 2.0  # of a lease, beyond the download cap
+LOCAL_WAIT_S = 5.0  # a request that only another process can make waits so long before it is offered again
+LOCAL_TRIES = 5
+REASONS = {
+    "drained": "finished",
+    "max_pages": "max_pages",
+    "never_seeded": "never_seeded",
+    "frontier_error": "frontier_error",
+}
+
+
+class Scheduler(BaseScheduler):
+    """One a crawler. `crawl` is there from `open` on."""
+
+    crawl: Crawl
+
+    def __init__(self, crawler: Crawler, config: Config) -> None:
+        settings = crawler.settings
+        self.crawler, self.config = crawler, config
+        self.canonicalizer = Canonicalizer(max_url_chars=config.max_url_chars)
+        self._timeout_s = settings.getfloat("DOWNLOAD_TIMEOUT")
+        self._capacity = settings.getint("CONCURRENT_REQUESTS") + 64
+        self._redis_params = settings.getdict("REDIS_PARAMS")
+        self._worker_id = secrets.token_hex(4)
+        self._local = LocalRequests(self._worker_id)
+        self._jobs: dict[Request, Job] = {}
+        self._verdicts: dict[Request, Verdict] = {}
+        self._judge = Judge(
+            self.canonicalizer,
+            max_redirects=config.max_redirects,
+            give_up_s=config.give_up_s if config.mode == "once" else None,
+            rng=random.Random(),
+        )
+        self._reason: str | None = None
+        self._warned_local = False
+        if config.lease_s < 3 * self._timeout_s:
+            raise ConfigError(f"CRAWLWEB_LEASE_S={config.lease_s:g}: at least 3 times DOWNLOAD_TIMEOUT={self._timeout_s:g} expected")
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        try:
+            return cls(crawler, load(crawler.settings))
+        except ConfigError as e:
+            raise SystemExit(f"crawlweb: {e}") from None
+
+    # -- start and end ------------------------------------------------------------------------------------------------
+
+    def open(self, spider: Spider) -> Deferred[None]:
+        return deferred_from_coro(self._open(spider))
+
+    def close(self, reason: str) -> Deferred[None]:  # noqa: ARG002
+        return deferred_from_coro(self._close())
+
+    async def _open(self, spider: Spider) -> None:
+        self._spider = spider
+        arguments = getattr(spider, "arguments", None)
+        if not isinstance(arguments, SpiderArguments):
+            arguments = SpiderArguments()
+        settings = self.crawler.settings
+        self.crawl = Crawl(
+            self.config,
+            arguments,
+            self._worker_id,
+            self.canonicalizer,
+            Hooks(self._wake, self._ended, self._count),
+            settings.get("USER_AGENT") or "",
+        )
+        try:
+            await self.crawl.open(
+                explicit={name for name in NAMES if settings.get(name) is not None},
+                redis_params=self._redis_params,
+                capacity=self._capacity,
+                fetch_s=self._timeout_s + MARGIN_S,
+            )
+        except ConfigError as e:
+            raise SystemExit(f"crawlweb: {e}") from None
+        self._watch_slot()
+
+    async def _close(self) -> None:
+        await self.crawl.close()
+        stats = self.crawler.stats
+        assert stats is not None
+        stats.set_value("crawlweb/redis/calls", self.crawl.frontier.calls)
+
+    def _watch_slot(self) -> None:
+        """`remove_request` of the engine's slot is the one place where every way of a request ends."""
+        slot: Any = self.crawler.engine._slot  # type: ignore[union-attr]
+        remove = slot.remove_request
+
+        def remove_request(request: Request) -> None:
+            self._finished(request)
+            remove(request)
+
+        slot.remove_request = remove_request
+
+    def _wake(self) -> None:
+        """Makes the engine ask again; without it, it would on its next heartbeat."""
+        slot: Any = getattr(self.crawler.engine, "_slot", None)
+        if slot is not None and slot.closing is None:
+            slot.nextcall.schedule()
+
+    def _ended(self, reason: str) -> None:
+        self._reason = REASONS[reason]
+        self._wake()
+
+    def _count(self, name: str, by: int = 1) -> None:
+        if by:
+            assert self.crawler.stats is not None
+            self.crawler.stats.inc_value(f"crawlweb/{name}", by)
+
+    # -- the engine's hooks --------------------------------------------------------------------------------------------
+
+    def has_pending_requests(self) -> bool:
+        return self._reason is None
+
+    @property
+    def reason(self) -> str | None:
+        """Why the crawl is over; None while it is not."""
+        return self._reason
+
+    def next_request(self) -> Request | None:
+        slot: Any = self.crawler.engine._slot  # type: ignore[union-attr]
+        if slot.closing is not None:
+            self.crawl.worker.stop()
+            return None
+        while (job := self.crawl.worker.next_job()) is not None:
+            request = self._request(job)
+            if request is not None:
+                self._jobs[request] = job
+                return request
+        return None
+
+    def enqueue_request(self, request: Request) -> bool:
+        """A request that we gave out comes back unfetched, or a new one is put into the frontier. Never raises."""
+        try:
+            job = self._jobs.get(request)
+            if job is not None:
+                self._verdicts[request] = Verdict(Outcome(job.lease, "l"), "leases/returned")
+                return True
+            return self._enqueue(request)
+        except Exception:
+            logger.exception("%s could not be put into the frontier", request)
+            self._count("errors/enqueue")
+            return False
+
+    def _enqueue(self, request: Request) -> bool:
+        target = self.canonicalizer.target(request.url)
+        if target is None:
+            self._count("links/invalid")
+            return False
+        try:
+            fields = to_fields(request, self._spider)
+        except NotSerialisable as e:
+            if not self._warned_local:
+                self._warned_local = True
+                logger.warning("%s stays in this worker's memory and is lost with it: %s (said once)", request, e)
+            fields = self._local.keep(request)
+        depth = request.meta.get("depth", 0)
+        is_seed = bool(request.meta.get("is_start_request"))
+        how = EXACT if is_seed else UNCHECKED if request.dont_filter else NORMAL
+        queue = SEED_QUEUE if is_seed else max(1, min(9, front_queue(path_depth(target.url)) - request.priority))
+        entry = Entry(target.url, queue, depth if isinstance(depth, int) and depth >= 0 else 0, request=fields)
+        self.crawl.worker.add_links([Link(target.host, fingerprint(target.key, request), entry, how)])
+        return True
+
+    def _request(self, job: Job) -> Request | None:
+        """The Scrapy request of a job; None if it could not be made, and the job is finished then."""
+        lease, entry = job.lease, job.lease.entry
+        if job.robots_url:
+            request = Request(job.robots_url, callback=_no_page, errback=self._failed, dont_filter=True)
+            request.meta.update(crawlweb_any_type=True, handle_httpstatus_all=True)
+        elif not entry.request:
+            request = Request(entry.url, errback=self._failed, dont_filter=True)
+        elif LocalRequests.is_local(entry.request):
+            kept = self._local.take(entry.request)
+            if kept is None:
+                self._count("local/elsewhere")
+                self.crawl.worker.finish(job, Outcome(lease, "r", wait_s=LOCAL_WAIT_S, arg=(LOCAL_TRIES, "local_request_lost", 0)))
+                return None
+            request = kept
+        else:
+            try:
+                request = from_fields(entry.url, entry.request, self._spider)
+            except ValueError as e:
+                logger.warning("an entry in Redis is not ours: %s", e)
+                self._count("quarantined")
+                self.crawl.worker.finish(job, Outcome(lease, "q", arg="request"))
+                return None
+        request.meta.update(depth=entry.depth, download_slot=DOWNLOAD_SLOT, crawlweb_deadline=lease.expires)
+        return request
+
+    def _failed(self, failure: Failure) -> Failure:
+        """Errback of requests that have none: only marks that there was an exception."""
+        request: Request = failure.request  # type: ignore[attr-defined]
+        job = self._jobs.get(request)
+        if job is not None and request not in self._verdicts:
+            self.failed(request, failure.value)
+        return failure
+
+    # -- what the middlewares and the spider tell ------------------------------------------------------------------------
+
+    def job_of(self, request: Request | None) -> Job | None:
+        return self._jobs.get(request) if request is not None else None
+
+    def answered(self, request: Request, response: Response, sent: Sent) -> None:
+        """A response came and is stored."""
+        job = self._jobs[request]
+        headers = response.headers
+        location, retry_after = (value.decode("latin-1") if (value := headers.get(name)) else None for name in ("Location", "Retry-After"))
+        verdict = self._judge.response(job, response.status, location, retry_after, response.body, sent)
+        if verdict.robots is not None and verdict.robots.decision != "redirect":
+            self.crawl.worker.learn_rules(job.origin, verdict.robots)
+        if verdict.link is not None:
+            if self.crawl.scope.contains(Target(verdict.link.entry.url, verdict.link.key, verdict.link.host)):
+                self.crawl.worker.add_links([verdict.link], job.ticket)
+            else:
+                self._count("redirects/out_of_scope")
+        self._verdicts[request] = verdict
+
+    def failed(self, request: Request, error: BaseException | None, sent: Sent | None = None) -> None:
+        self._verdicts[request] = self._judge.failure(self._jobs[request], error, sent or Sent())
+
+    def add_links(self, request: Request, targets: list[Target]) -> None:
+        """Links of a page, in bulk; the page is complete when they are in the frontier. They pass no spider middleware."""
+        job = self._jobs.get(request)
+        if job is not None:
+            self.crawl.add_links(targets, job.lease.entry, job.ticket)
+
+    def _finished(self, request: Request) -> None:
+        job = self._jobs.pop(request, None)
+        if job is None:
+            return
+        verdict = self._verdicts.pop(request, None)
+        if verdict is None:
+            # Our errback saw no exception: a middleware answered with another request, which is on its way.
+            replaced = request.errback == self._failed
+            verdict = Verdict(Outcome(job.lease, "d"), "replaced") if replaced else self._judge.failure(job, None, Sent())
+        if verdict.stat:
+            self._count(verdict.stat)
+        if job.lease.entry.request and verdict.outcome.way in "dx":
+            self._local.drop(job.lease.entry.request)
+        key = self.canonicalizer.url_key(job.lease.entry.url) if verdict.is_page and self.crawl.max_pages is not None else None
+        self.crawl.worker.finish(job, verdict.outcome, key)
+
+
+def _no_page(response: Response) -> None:
+    """robots.txt is for us, not for the spider."""
+
+

@@ -1,0 +1,1 @@
+"""Settings of the project: overrides only. What they mean: docs/settings.md."""

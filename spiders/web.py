@@ -1,0 +1,5 @@
+from crawlweb.spider import WebSpider
+
+
+class Web(WebSpider):
+    """`scrapy crawl web`."""
