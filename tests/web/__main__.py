@@ -3,7 +3,7 @@
     python -m tests.web --site tree:count=12,pages=40,robots=private --site files:name=docs.org,folder=FOLDER
 
 The first line on standard output is a JSON object: http_port, dns_server, seeds. Then every line on standard input is
-a command that is answered with a line of JSON: `served`, `report [min_delay_s]`, `log`. The end of the input ends the web.
+a command that is answered with a line of JSON: `served`, `report [min_delay_s]`, `log`. The end of input ends it.
 """
 
 from __future__ import annotations

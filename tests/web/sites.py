@@ -172,7 +172,7 @@ class Site:
 @dataclass
 class Tree(Site):
     """`pages` pages, all reachable from /: page k links to its `fanout` children, to `inside` more pages of the site and
-    to the front page of `outside` other sites. / also links to one page under each path that robots.txt forbids."""
+    to the front page of `outside` other sites. / links to a page under each path that robots.txt forbids."""
 
     fanout: int = 3
     inside: int = 2
