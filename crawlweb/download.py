@@ -1,0 +1,316 @@
+"""The download handler for http and https: one request, one address, one connection, within the lease and the caps.
+
+Scrapy's request in, Scrapy's response out; the wire is `exchange.py`. Read from `request.meta`: `download_timeout`,
+`crawlweb_deadline`, `crawlweb_any_type`. Written there: `crawlweb_fetch` (a `records.Fetch`) when response headers came,
+else `crawlweb_sent` (boottime of the end) when the server may have seen the request; `download_latency`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import ipaddress
+import re
+import resource
+import ssl
+import time
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
+
+from scrapy.exceptions import NotSupported
+from scrapy.http import Headers, Request, Response
+from scrapy.responsetypes import responsetypes
+from scrapy.utils.httpobj import urlparse_cached
+
+from crawlweb.decode import ACCEPT_ENCODING
+from crawlweb.dns import Address, Resolver
+from crawlweb.errors import FetchError, LeaseExpired
+from crawlweb.exchange import Exchange, Head
+from crawlweb.records import Fetch, boottime
+
+if TYPE_CHECKING:
+    from urllib.parse import ParseResult
+
+    from scrapy.crawler import Crawler
+
+TIMEOUT_S: Final = 10.0
+BODY_BYTES_MAX: Final = 10_000_000
+CONTENT_TYPES: Final = ("text/html", "application/xhtml+xml", "text/plain")
+
+_PORTS: Final = {"http": 80, "https": 443}
+_OURS: Final = {b"Host", b"Connection", b"Content-Length", b"Transfer-Encoding", b"Proxy-Connection", b"Te", b"Upgrade"}
+_CONTROL: Final = re.compile(rb"[\x00-\x1f\x7f]+")
+_TARGET: Final = re.compile(r"[^:/?#]+://[^/?#]*([^#]*)")
+_NOT_IN_TARGET: Final = re.compile(r"[^\x21-\x7e]")
+_SLEPT_S: Final = 1.0  # a time-out that comes later than this was not the server's
+_TICK_S: Final = 0.010
+_LAG_MAX_S: Final = 0.020
+_FILES_WITHOUT_LIMIT: Final = 65_536
+
+
+class DownloadHandler:
+    """Errors: FetchError of every kind that is a server's, LeaseExpired before anything was requested."""
+
+    lazy = True
+
+    def __init__(self, crawler: Crawler) -> None:
+        settings = crawler.settings
+        self._timeout_s = settings.getfloat("DOWNLOAD_TIMEOUT", TIMEOUT_S)
+        self._cap_bytes = settings.getint("CRAWLWEB_MAX_BODY_BYTES", BODY_BYTES_MAX)
+        types = settings.getlist("CRAWLWEB_CONTENT_TYPES", list(CONTENT_TYPES))
+        self._content_types = frozenset(name.strip().lower().encode() for name in types)
+        self._verify_certificates = settings.getbool("DOWNLOAD_VERIFY_CERTIFICATES")
+        self.resolver = Resolver(
+            settings.getlist("CRAWLWEB_DNS_SERVERS"),
+            allow_private=settings.getbool("CRAWLWEB_ALLOW_PRIVATE_IPS"),
+        )
+        self._tls: ssl.SSLContext | None = None
+        self._lag: LoopLag | None = None
+        raise_file_limit()
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> DownloadHandler:
+        return cls(crawler)
+
+    async def close(self) -> None:
+        await self.resolver.close()
+
+    async def download_request(self, request: Request) -> Response:
+        meta = request.meta
+        for key in ("crawlweb_fetch", "crawlweb_sent"):
+            meta.pop(key, None)
+        if meta.get("proxy"):
+            raise NotSupported("no proxies: the address guard and the clocks would be blind")
+        lag = self._lag = self._lag or LoopLag()
+        attempt = _Attempt(self, request, lag)
+        lag.enter()
+        try:
+            return await attempt.response()
+        finally:
+            lag.leave()
+            attempt.exchange.end()
+            if attempt.sent and "crawlweb_fetch" not in meta:
+                meta["crawlweb_sent"] = attempt.exchange.finished
+
+    def timeout_s(self, request: Request) -> float:
+        return float(request.meta.get("download_timeout") or self._timeout_s)
+
+    def new_exchange(self, request: Request) -> Exchange:
+        any_type = bool(request.meta.get("crawlweb_any_type"))
+
+        def wanted(head: Head) -> bool:
+            return any_type or not 200 <= head.status < 300 or self._allows(head.value(b"content-type"))
+
+        return Exchange(asyncio.get_running_loop(), request.method, wanted, self._cap_bytes)
+
+    def tls(self) -> ssl.SSLContext:
+        if self._tls is None:
+            self._tls = _tls_context(self._verify_certificates)
+        return self._tls
+
+    def _allows(self, content_type: bytes) -> bool:
+        name = re.split(rb"[;,]", content_type, maxsplit=1)[0].strip().lower()
+        return not name or name in self._content_types
+
+
+class _Attempt:
+    """One call of `download_request`."""
+
+    def __init__(self, handler: DownloadHandler, request: Request, lag: LoopLag) -> None:
+        self.exchange = handler.new_exchange(request)
+        self.sent = False  # the server may have seen what counts as a request
+        self._handler = handler
+        self._request = request
+        self._lag = lag
+        self._address: Address | None = None
+        self._request_head = b""
+        self._fetched_at = 0.0
+        self._latency_s: float | None = None
+
+    async def response(self) -> Response:
+        timeout_s = self._handler.timeout_s(self._request)
+        deadline: float | None = self._request.meta.get("crawlweb_deadline")
+        begun = boottime()
+        if deadline is not None and deadline - begun < timeout_s:
+            raise LeaseExpired(f"{deadline - begun:.1f} s left, {timeout_s:g} needed")
+        until = begun + timeout_s
+        try:
+            await asyncio.wait_for(self._converse(until, deadline), until - boottime())
+        except asyncio.TimeoutError:
+            if self.exchange.sent is None:
+                if deadline is not None and boottime() > until + _SLEPT_S:
+                    raise LeaseExpired("the process slept before the request was sent") from None
+                raise FetchError("connect_timeout" if self._address else "dns_timeout", f"after {timeout_s:g} s") from None
+            self.exchange.expire()
+        if self.exchange.error is not None:
+            raise self.exchange.error
+        assert self.exchange.first_byte is not None
+        self._request.meta["download_latency"] = self.exchange.first_byte - begun
+        return self._finished_response()
+
+    async def _converse(self, until: float, deadline: float | None) -> None:
+        """Returns when the response is there, or `exchange.error`."""
+        url = urlparse_cached(self._request)
+        if not url.hostname:
+            raise FetchError("dns_nxdomain", f"no host in {self._request.url}")
+        self._address = await self._handler.resolver.resolve(url.hostname)
+        self._check_time(until, deadline)
+        await self._connect(url, self._address)
+        self._check_time(until, deadline)
+        self._request_head = request_head(self._request, url)
+        self.exchange.on_first_byte = self._take_latency
+        self._fetched_at = time.time()
+        self.sent = True
+        self.exchange.send(self._request_head + self._request.body)
+        await self.exchange.done
+
+    async def _connect(self, url: ParseResult, address: Address) -> None:
+        tls = url.scheme == "https"
+        name = (url.hostname or "").rstrip(".") if tls else None
+        try:
+            port = url.port or _PORTS[url.scheme]
+            await asyncio.get_running_loop().create_connection(
+                lambda: self.exchange, address.ip, port, ssl=self._handler.tls() if tls else None, server_hostname=name
+            )
+        except ConnectionRefusedError as error:
+            raise FetchError("connect_refused", f"{address.ip}:{port}") from error
+        except (ssl.SSLError, ConnectionResetError, ConnectionAbortedError, BrokenPipeError) as error:
+            self.sent = tls
+            raise FetchError("tls" if tls else "connect_failed", str(error)) from error
+        except ValueError as error:  # a port over 65,535, a name that TLS cannot carry
+            raise FetchError("tls" if tls else "connect_failed", str(error)) from error
+        except OSError as error:
+            raise FetchError("connect_timeout" if error.errno == errno.ETIMEDOUT else "connect_failed", str(error)) from error
+
+    def _check_time(self, until: float, deadline: float | None) -> None:
+        """A process that was stopped or suspended meanwhile sends nothing."""
+        if boottime() < until:
+            return
+        if deadline is not None:
+            raise LeaseExpired("the process slept before the request was sent")
+        raise FetchError("connect_timeout", "before the request was sent")
+
+    def _take_latency(self) -> None:
+        sent, first_byte = self.exchange.sent, self.exchange.first_byte
+        if sent is not None and first_byte is not None and self._lag.kept_time_for(boottime() - sent):
+            self._latency_s = first_byte - sent
+
+    def _finished_response(self) -> Response:
+        exchange, address, head = self.exchange, self._address, self.exchange.head
+        assert address is not None
+        assert head is not None
+        assert exchange.sent is not None
+        assert exchange.finished is not None
+        payload = exchange.payload
+        body = exchange.body(payload)
+        self._request.meta["crawlweb_fetch"] = Fetch(
+            url=self._request.url,
+            ip=address.ip,
+            started=exchange.sent,
+            finished=exchange.finished,
+            latency_s=self._latency_s,
+            fetched_at=self._fetched_at,
+            request_head=self._request_head,
+            status=head.status,
+            response_head=head.raw,
+            payload=payload,
+            body=body,
+            truncated=exchange.truncated,
+        )
+        headers = _decoded_headers(head, self._request.method, len(body))
+        response_class = responsetypes.from_args(headers=headers, url=self._request.url, body=body)
+        return response_class(
+            url=self._request.url,
+            status=head.status,
+            headers=headers,
+            body=body,
+            flags=exchange.flags,
+            ip_address=ipaddress.ip_address(address.ip),
+            protocol=f"HTTP/{head.version}",
+        )
+
+
+class LoopLag:
+    """Tells whether the event loop kept time. Ticks only while someone is between `enter` and `leave`."""
+
+    def __init__(self) -> None:
+        self._users = 0
+        self._due = self._late_at = 0.0  # of loop.time()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def enter(self) -> None:
+        self._users += 1
+        if self._timer is None:
+            self._schedule(asyncio.get_running_loop())
+
+    def leave(self) -> None:
+        self._users -= 1
+        if self._users == 0 and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def kept_time_for(self, past_s: float) -> bool:
+        """No callback held up the loop by 30 ms or more during the last `past_s` seconds."""
+        now = asyncio.get_running_loop().time()
+        return now - self._due <= _LAG_MAX_S and self._late_at < now - past_s
+
+    def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._due = loop.time() + _TICK_S
+        self._timer = loop.call_at(self._due, self._tick, loop)
+
+    def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
+        if loop.time() - self._due > _LAG_MAX_S:
+            self._late_at = loop.time()
+        self._schedule(loop)
+
+
+def request_head(request: Request, url: ParseResult) -> bytes:
+    """Request line and headers. The URL goes out as it stands, without fragment and credentials."""
+    match = _TARGET.match(request.url)
+    target = _NOT_IN_TARGET.sub(lambda found: quote(found[0]), match[1] if match else "")
+    target = target if target.startswith("/") else f"/{target}"
+    host = url.netloc.rpartition("@")[2].removesuffix(f":{_PORTS[url.scheme]}")
+    lines = [f"{request.method} {target} HTTP/1.1".encode(), b"Host: " + (request.headers.get("Host") or host.encode())]
+    for name, values in request.headers.items():
+        if name not in _OURS:
+            lines += [name + b": " + _CONTROL.sub(b" ", value) for value in values]
+    if "Accept-Encoding" not in request.headers:
+        lines.append(b"Accept-Encoding: " + ACCEPT_ENCODING)
+    if request.body or request.method in ("POST", "PUT", "PATCH"):
+        lines.append(b"Content-Length: %d" % len(request.body))
+    lines.append(b"Connection: close")
+    return b"\r\n".join(lines) + b"\r\n\r\n"
+
+
+def raise_file_limit() -> None:
+    """Lets the process open as many files as the system grants."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _FILES_WITHOUT_LIMIT if hard == resource.RLIM_INFINITY else hard
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _decoded_headers(head: Head, method: str, body_bytes: int) -> Headers:
+    """As received, without what described the encoded body."""
+    headers = Headers()
+    for name, value in head.headers:
+        headers.appendlist(name, value)
+    if head.has_body(method):
+        headers.pop("Content-Encoding", None)
+        headers.pop("Transfer-Encoding", None)
+        headers["Content-Length"] = str(body_bytes)
+    return headers
+
+
+def _tls_context(verify: bool) -> ssl.SSLContext:
+    context = ssl.create_default_context() if verify else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.set_alpn_protocols(["http/1.1"])
+    if not verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        context.set_ciphers("DEFAULT:@SECLEVEL=1")  # old servers: short keys, SHA-1
+        context.options |= _LEGACY_RENEGOTIATION
+    return context
+
+
+_LEGACY_RENEGOTIATION: Final = 0x4  # ssl.OP_LEGACY_SERVER_CONNECT, named since Python 3.12

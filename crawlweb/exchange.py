@@ -1,0 +1,263 @@
+"""One HTTP/1.1 request and its response over one connection that is closed at the end: nothing is ever sent twice.
+
+The head is split here, as leniently as browsers do (bare LF, folded lines, lines without a colon, any bytes in values,
+no reason phrase), because it is kept as received anyway; chunked bodies are undone by llhttp.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, cast
+
+import httptools
+
+from crawlweb.decode import Decoder
+from crawlweb.errors import FetchError
+from crawlweb.records import boottime
+
+HEAD_BYTES_MAX: Final = 64 * 1024
+_BLANK_LINE: Final = re.compile(rb"\r?\n\r?\n")
+_STATUS_LINE: Final = re.compile(rb"HTTP/(\d(?:\.\d)?)[ \t]+(\d{3})(?!\d)", re.IGNORECASE)
+_FOLD: Final = re.compile(rb"\r?\n[ \t]+")
+_LENGTH: Final = re.compile(rb"\d{1,18}")
+_CHUNKED_HEAD: Final = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+_FRAMING_SLACK_BYTES: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    raw: bytes  # as received, with the final blank line
+    version: str  # "1.1"
+    status: int
+    headers: tuple[tuple[bytes, bytes], ...]  # names as received; values stripped, unfolded
+
+    @classmethod
+    def parse(cls, raw: bytes) -> Head:
+        """FetchError `bad_response` when the first line is no status line."""
+        status_line, *lines = _FOLD.sub(b" ", raw).split(b"\n")
+        match = _STATUS_LINE.match(status_line)
+        if match is None:
+            raise FetchError("bad_response", f"no status line: {status_line[:80]!r}")
+        pairs = (line.partition(b":") for line in lines)
+        headers = tuple((name.strip(), value.strip()) for name, colon, value in pairs if colon and name.strip())
+        return cls(raw, match[1].decode(), int(match[2]), headers)
+
+    def value(self, name: bytes) -> bytes:
+        """All values of a header, joined by commas; `name` in lower case."""
+        return b",".join(value for key, value in self.headers if key.lower() == name)
+
+    def has_body(self, method: str) -> bool:
+        return method != "HEAD" and self.status not in (204, 304)
+
+    def length_bytes(self) -> int | None:
+        """Content-Length; None when it is missing, no number, or contradicts itself: then the close ends the body."""
+        values = {value.strip() for value in self.value(b"content-length").split(b",")}
+        value = values.pop()
+        return int(value) if not values and _LENGTH.fullmatch(value) else None
+
+
+class Exchange(asyncio.Protocol):
+    """Reads the response as it comes; `done` resolves when nothing more will.
+
+    Afterwards either `error` is set, or `head`, `payload`, `body`, `truncated` and `flags` hold the response.
+    """
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, method: str, wanted: Callable[[Head], bool], cap_bytes: int
+    ) -> None:
+        self.done: asyncio.Future[None] = loop.create_future()
+        self.error: FetchError | None = None
+        self.head: Head | None = None
+        self.truncated: str | None = None
+        self.flags: list[str] = []
+        self.sent: float | None = None
+        self.first_byte: float | None = None
+        self.finished: float | None = None
+        self.on_first_byte: Callable[[], None] = _nothing
+        self._method = method
+        self._wanted = wanted
+        self._cap_bytes = cap_bytes
+        self._transport: asyncio.Transport | None = None
+        self._buffer = bytearray()  # the head while it comes, then the payload
+        self._interim_bytes = 0  # heads of 1xx answers
+        self._wire_bytes = 0
+        self._remaining_bytes: int | None = None
+        self._chunks: httptools.HttpResponseParser | None = None
+        self._decoder = Decoder(b"", cap_bytes)
+        self._decoded: list[bytes] = []
+
+    @property
+    def payload(self) -> bytes:
+        return bytes(self._buffer) if self.head else b""
+
+    def body(self, payload: bytes) -> bytes:
+        """Content-encoding undone; `payload` is the property's value."""
+        if self._decoder.identity:
+            return payload
+        if self._decoder.broken:
+            return self._decoder.salvage(payload)
+        return b"".join(self._decoded)
+
+    def send(self, data: bytes) -> None:
+        assert self._transport is not None
+        self.sent = boottime()
+        self._transport.write(data)
+
+    def end(self, truncated: str | None = None, error: FetchError | None = None) -> None:
+        """Closes the connection at once. Only the first call counts."""
+        if self.finished is not None:
+            return
+        self.finished = boottime()
+        self.error = error
+        self.truncated = truncated
+        if self.head is not None:
+            incomplete = truncated is None and bool(self._buffer) and not self._decoder.complete
+            if self._decoder.broken or incomplete:
+                self.flags.append("bad_encoding")
+            if truncated in ("length", "time", "disconnect"):
+                self.flags.append("truncated")
+        if self._transport is not None:
+            self._transport.abort()
+        if not self.done.done():
+            self.done.set_result(None)
+
+    def expire(self) -> None:
+        """The time is over: what came is kept, once the head came."""
+        if self.head is None:
+            self.end(error=FetchError("timeout", "no response headers in time"))
+        else:
+            self.end("time")
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
+        if self.finished is not None:
+            self._transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self.finished is not None:
+            return
+        if self.head is None:
+            self.end(error=FetchError("reset", str(exc or "closed before the end of the headers")))
+        elif exc is None and self._chunks is None and self._remaining_bytes is None:
+            self.end()
+        else:
+            self._break_off(FetchError("reset", str(exc or "closed before the first byte of the body")))
+
+    def data_received(self, data: bytes) -> None:
+        if self.finished is not None:
+            return
+        if self.first_byte is None:
+            self.first_byte = boottime()
+            self.on_first_byte()
+        if self.head is None:
+            try:
+                data = self._read_head(data)
+            except FetchError as error:
+                self.end(error=error)
+                return
+        if self.head is not None and self.finished is None and data:
+            self._read_body(data)
+
+    def _read_head(self, data: bytes) -> bytes:
+        """Returns what follows the final head."""
+        buffer = self._buffer
+        searched_bytes = max(0, len(buffer) - 3)
+        buffer += data
+        while True:
+            blank_bytes = len(buffer) - len(buffer.lstrip(b"\r\n"))
+            if blank_bytes and self._interim_bytes + blank_bytes <= HEAD_BYTES_MAX:
+                self._interim_bytes += blank_bytes
+                del buffer[:blank_bytes]
+                searched_bytes = 0
+            if not b"HTTP/".startswith(bytes(buffer[:5]).upper()):
+                raise FetchError("bad_response", f"not HTTP: {bytes(buffer[:80])!r}")
+            match = _BLANK_LINE.search(buffer, searched_bytes)
+            head_bytes = match.end() if match else len(buffer)
+            if self._interim_bytes + head_bytes > HEAD_BYTES_MAX:
+                raise FetchError("bad_response", f"headers over {HEAD_BYTES_MAX} bytes")
+            if match is None:
+                return b""
+            head = Head.parse(bytes(buffer[:head_bytes]))
+            del buffer[:head_bytes]
+            if head.status >= 200:
+                break
+            if head.status == 101:
+                raise FetchError("bad_response", "switches to another protocol")
+            self._interim_bytes += head_bytes
+            searched_bytes = 0
+        rest = bytes(buffer)
+        buffer.clear()
+        self._begin_body(head)
+        return rest
+
+    def _begin_body(self, head: Head) -> None:
+        self.head = head
+        if not head.has_body(self._method):
+            self.end()
+            return
+        if not self._wanted(head):
+            self.flags.append("wrong_type")
+            self.end("unspecified")
+            return
+        self._decoder = Decoder(head.value(b"content-encoding"), self._cap_bytes)
+        if b"chunked" in head.value(b"transfer-encoding").lower():
+            self._chunks = httptools.HttpResponseParser(self)
+            self._chunks.set_dangerous_leniencies(
+                lenient_headers=True,
+                lenient_optional_lf_after_cr=True,
+                lenient_optional_cr_before_lf=True,
+                lenient_optional_crlf_after_chunk=True,
+                lenient_spaces_after_chunk_size=True,
+            )
+            self._chunks.feed_data(_CHUNKED_HEAD)
+        else:
+            self._remaining_bytes = head.length_bytes()
+            if self._remaining_bytes == 0:
+                self.end()
+
+    def _read_body(self, data: bytes) -> None:
+        self._wire_bytes += len(data)
+        if self._chunks is not None:
+            try:
+                self._chunks.feed_data(data)
+            except httptools.HttpParserError as error:
+                self._break_off(FetchError("bad_response", f"chunked body: {error}"))
+        elif self._remaining_bytes is None:
+            self.on_body(data)
+        else:
+            data = data[: self._remaining_bytes]
+            self._remaining_bytes -= len(data)
+            self.on_body(data)
+            if self._remaining_bytes == 0:
+                self.end()
+        if self._wire_bytes > 2 * self._cap_bytes + _FRAMING_SLACK_BYTES:
+            self.end("length")
+
+    def on_body(self, data: bytes) -> None:
+        """A piece of the payload; llhttp calls it too."""
+        if self.finished is not None:
+            return
+        room_bytes = self._cap_bytes - len(self._buffer)
+        kept = data[:room_bytes]
+        self._buffer += kept
+        if not self._decoder.identity:
+            self._decoded.append(self._decoder.feed(kept))
+        if len(data) > room_bytes or self._decoder.full:
+            self.end("length")
+
+    def on_message_complete(self) -> None:
+        """Called by llhttp after the last chunk."""
+        self.end()
+
+    def _break_off(self, error: FetchError) -> None:
+        if self._buffer:
+            self.end("disconnect")
+        else:
+            self.end(error=error)
+
+
+def _nothing() -> None:
+    return None
