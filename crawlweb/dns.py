@@ -185,7 +185,8 @@ class Resolver:
 
     async def _query(self, name: str) -> tuple[Address | _Failure, float]:
         """Outcome and its time to live in seconds. DNSError of the last query; ValueError: no name at all."""
-        name.encode("ascii")
+        if not name or not name.isascii():
+            raise ValueError
         if not self._servers and (known := await self._hosts_file_address(name)) is not None:
             return known, TTL_MIN_S
         for family, record, data_class in _RECORDS:
