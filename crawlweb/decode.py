@@ -48,7 +48,7 @@ class Decoder:
 
     @property
     def complete(self) -> bool:
-        """The encoded data ended where its format says."""
+        """The encoded data ended where its format says. Not to be asked once `broken`."""
         return all(layer.eof for layer in self._layers)
 
     def feed(self, data: bytes, piece_bytes: int = _PIECE_BYTES) -> bytes:

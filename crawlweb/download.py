@@ -177,8 +177,8 @@ class _Attempt:
         except (ssl.SSLError, ConnectionResetError, ConnectionAbortedError, BrokenPipeError) as error:
             self.sent = tls
             raise FetchError("tls" if tls else "connect_failed", str(error)) from error
-        except ValueError as error:  # a port over 65,535, a name that TLS cannot carry
-            raise FetchError("tls" if tls else "connect_failed", str(error)) from error
+        except ValueError as error:  # a name that TLS cannot carry
+            raise FetchError("tls", str(error)) from error
         except OSError as error:
             raise FetchError("connect_timeout" if error.errno == errno.ETIMEDOUT else "connect_failed", str(error)) from error
 

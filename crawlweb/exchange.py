@@ -114,8 +114,7 @@ class Exchange(asyncio.Protocol):
         self.error = error
         self.truncated = truncated
         if self.head is not None:
-            incomplete = truncated is None and bool(self._buffer) and not self._decoder.complete
-            if self._decoder.broken or incomplete:
+            if self._decoder.broken or (truncated is None and self._buffer and not self._decoder.complete):
                 self.flags.append("bad_encoding")
             if truncated in ("length", "time", "disconnect"):
                 self.flags.append("truncated")

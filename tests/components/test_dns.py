@@ -98,7 +98,7 @@ def test_a_name_is_looked_up_once_while_it_lives(run: Any) -> None:
 
 @pytest.mark.parametrize(("ttl", "kept_s"), [(5, 60), (300, 300), (4_000_000, 86_400)])
 def test_the_time_to_live_has_bounds(clock: list[float], ttl: int, kept_s: int) -> None:
-    async def work(resolver: Resolver, server: NameServer) -> None:
+    async def work(resolver: Resolver, _: NameServer) -> None:
         await resolver.resolve("a.example")
         clock[0] += kept_s - 1
         await resolver.resolve("a.example")
@@ -111,7 +111,7 @@ def test_the_time_to_live_has_bounds(clock: list[float], ttl: int, kept_s: int) 
 
 
 def test_the_shortest_lived_record_of_a_chain_counts(clock: list[float]) -> None:
-    async def work(resolver: Resolver, server: NameServer) -> None:
+    async def work(resolver: Resolver, _: NameServer) -> None:
         await resolver.resolve("www.example")
         clock[0] += 100
         await resolver.resolve("www.example")
@@ -136,7 +136,7 @@ def test_ipv6_is_asked_for_when_there_is_no_ipv4() -> None:
     [(NXDOMAIN, "dns_nxdomain", 60), (SERVFAIL, "dns_servfail", 5), (REFUSED, "dns_servfail", 5), ([], "dns_nxdomain", 60)],
 )
 def test_failures_have_a_kind_and_are_remembered_for_a_while(clock: list[float], answer: Any, kind: str, kept_s: int) -> None:
-    async def work(resolver: Resolver, server: NameServer) -> None:
+    async def work(resolver: Resolver, _: NameServer) -> None:
         assert await kind_of(resolver, "bad.example") == kind
         clock[0] += kept_s - 1
         assert await kind_of(resolver, "bad.example") == kind
@@ -161,7 +161,7 @@ def test_a_silent_server_times_out_and_who_gives_up_leaves_the_query_to_the_othe
 
 
 def test_closing_in_the_middle_of_a_query_leaves_nothing_behind() -> None:
-    async def work(resolver: Resolver, server: NameServer) -> None:
+    async def work(resolver: Resolver, _: NameServer) -> None:
         waiting = asyncio.ensure_future(resolver.resolve("silent.example"))
         await asyncio.sleep(0)
         await resolver.close()
@@ -172,7 +172,7 @@ def test_closing_in_the_middle_of_a_query_leaves_nothing_behind() -> None:
 
 
 def test_the_cache_is_bounded_and_drops_the_oldest() -> None:
-    async def work(resolver: Resolver, server: NameServer) -> None:
+    async def work(resolver: Resolver, _: NameServer) -> None:
         for name in ("a.example", "b.example", "c.example", "c.example", "b.example"):
             await resolver.resolve(name)
         assert (resolver.hits, resolver.misses) == (2, 3)
@@ -185,7 +185,7 @@ def test_the_cache_is_bounded_and_drops_the_oldest() -> None:
 def test_a_renewed_channel_goes_on_answering(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dns, "_RENEW_QUERIES", 2)
 
-    async def work(resolver: Resolver, server: NameServer) -> None:
+    async def work(resolver: Resolver, _: NameServer) -> None:
         for number in range(7):
             assert (await resolver.resolve(f"n{number}.example")).ip == "8.8.4.4"
 
@@ -216,7 +216,9 @@ def test_what_is_an_address_in_any_spelling_costs_no_query(name: str, ip: str) -
     ask({}, work, allow_private=True)
 
 
-@pytest.mark.parametrize("name", ["1.2.3.4.5", "256.256.256.256", "0x.0x100000000", "[::1", "::g", "a" * 64 + ".example", "ü.example", "a..b", ""])
+@pytest.mark.parametrize(
+    "name", ["1.2.3.4.5", "256.256.256.256", "0x.0x100000000", "[::1", "::g", "a" * 64 + ".example", "ü.example", "a..b", ""]
+)
 def test_what_is_no_name_does_not_exist(name: str) -> None:
     async def work(resolver: Resolver, server: NameServer) -> None:
         assert await kind_of(resolver, name) == "dns_nxdomain"
@@ -228,11 +230,11 @@ def test_what_is_no_name_does_not_exist(name: str) -> None:
 def test_a_name_that_leads_inside_is_refused_unless_allowed() -> None:
     zone = {("inside.example", A): [v4("10.0.0.7")], ("mixed.example", A): [v4("10.0.0.7"), v4("8.8.4.4")]}
 
-    async def guarded(resolver: Resolver, server: NameServer) -> None:
+    async def guarded(resolver: Resolver, _: NameServer) -> None:
         assert await kind_of(resolver, "inside.example") == "private_address"
         assert (await resolver.resolve("mixed.example")).ip == "8.8.4.4"
 
-    async def open_to_all(resolver: Resolver, server: NameServer) -> None:
+    async def open_to_all(resolver: Resolver, _: NameServer) -> None:
         assert (await resolver.resolve("inside.example")).ip == "10.0.0.7"
 
     ask(zone, guarded)
