@@ -1,0 +1,205 @@
+"""What one parse gives, on pages as they are meant, as they are, and as an enemy writes them."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import pytest
+
+from crawlweb.content import page as page_module
+from crawlweb.content.page import parse_page
+
+URL = "https://site.test/dir/page.html"
+
+
+@pytest.mark.parametrize(
+    ("html", "hrefs"),
+    [
+        ("<a href=/a>x</a><a href=b>y</a><a href=/a>again</a>", ["/a", "b"]),
+        ('<a href=" \n/x?a=1&amp;b=2&#x26;c\t">', ["/x?a=1&b=2&c"]),
+        ("<A HREF='UPPER'>", ["UPPER"]),
+        ("<a href=/1><area href=/2><iframe src=/3></iframe><a href=/4>", ["/1", "/2", "/3", "/4"]),
+        ("<frameset><frame src=menu.html><frame src=main.html></frameset>", ["menu.html", "main.html"]),
+        ("<link rel=next href=/2><link rel='prev nofollow' href=/0><link rel=preload href=/no>", ["/2", "/0"]),
+        ("<link rel=alternate hreflang=de href=/de>", ["/de"]),
+        ("<link rel=alternate type=application/rss+xml href=/rss>", ["/rss"]),
+        ("<link rel=alternate type=application/json+oembed href=/no><link rel='alternate stylesheet' href=/no>", []),
+        ("<meta http-equiv=Refresh content=\"5; URL='/next'\">", ["/next"]),
+        ("<meta http-equiv=refresh content='0;/bare'>", ["/bare"]),
+        ("<meta http-equiv=refresh content=30><meta http-equiv=refresh content=''>", []),
+        ("<a href='#top'><a href=JavaScript:void(0)><a href=mailto:a@b.c><a href=tel:1><a href=data:,x>", []),
+        ("<a href=''><a href><a>", []),
+        ("<!-- <a href=/no> --><script>'<a href=/no>'</script><a href=/yes>", ["/yes"]),
+        ("<template><a href=/no></template><a href=/yes>", ["/yes"]),
+        ("<noscript><a href=/plain></noscript>", ["/plain"]),
+        ("<svg><a href=/svg></a></svg><table><a href=/foster><tr><td><a href=/cell>", ["/svg", "/foster", "/cell"]),
+        ("<p><a href=/open><p><div></a><b><i></b></i><a href=/end", ["/open"]),
+        ("<a href='/a\0b'>", ["/a\ufffdb"]),
+        ("<a href='/ü'><a href='/日本'>", ["/ü", "/日本"]),
+        ("<a href='/a' x=\"<a href='/b'>", []),
+    ],
+)
+def test_links_come_in_document_order_once_and_only_where_a_browser_sees_them(html: str, hrefs: list[str]) -> None:
+    assert parse_page(html.encode(), URL, "text/html; charset=utf-8").hrefs == hrefs
+
+
+@pytest.mark.parametrize(
+    ("html", "base_url"),
+    [
+        ("", URL),
+        ("<base target=_blank><base href=/x/><base href=/y/>", "https://site.test/x/"),
+        ("<base href='//cdn.test/a/'>", "https://cdn.test/a/"),
+        ("<base href='javascript:1'>", URL),
+        ("<base href='http://[bad'>", URL),
+        ("<base href=''>", URL),
+    ],
+)
+def test_the_first_base_is_what_hrefs_are_relative_to(html: str, base_url: str) -> None:
+    assert parse_page(html.encode(), URL).base_url == base_url
+
+
+@pytest.mark.parametrize(
+    ("html", "title"),
+    [
+        ("<title> A &amp;\n B </title><title>second</title>", "A & B"),
+        ("<title><b>raw</b></title>", "<b>raw</b>"),
+        ("<svg><title>icon</title></svg><title>late</title>", "late"),
+        ("<p>none", ""),
+        ("<title>" + "x" * 5000, "x" * page_module.MAX_TITLE_CHARS),
+    ],
+)
+def test_the_title_is_the_first_one_folded(html: str, title: str) -> None:
+    assert parse_page(html.encode(), URL).title == title
+
+
+@pytest.mark.parametrize(
+    ("html", "text"),
+    [
+        ("<p>one<p>two<div>three</div>four<br>five", "one two three four five"),
+        ("W<b>or</b>d<i></i>s <a href=x>link</a>ed, re<!-- React -->act", "Words linked, react"),
+        ("<td>1<td>2", "12"),
+        ("<table><tr><td>1<td>2</table><ul><li>3<li>4</ul>", "1 2 3 4"),
+        ("<title>t</title>a<script>b</script><style>c</style><noscript>d</noscript><template>e</template>f", "af"),
+        ("a&nbsp;&lt;b&gt;  \n\t c", "a <b> c"),
+        ("<iframe>old</iframe><select><option>x<option>y</select>", "x y"),
+        ("<pre>a\n  b</pre>", "a b"),
+    ],
+)
+def test_text_is_what_is_visible_with_blocks_apart(html: str, text: str) -> None:
+    assert parse_page(html.encode(), URL).text == text
+
+
+def test_text_is_bounded() -> None:
+    assert parse_page(b"<p>word" * 1000, URL, max_text_chars=9).text == "word word"
+
+
+@pytest.mark.parametrize(
+    ("html", "canonical"),
+    [
+        ("<base href=/b/><link rel=canonical href=c>", "https://site.test/b/c"),
+        ("<link rel='x Canonical' href=//other.test/>", "https://other.test/"),
+        ("<link rel=canonical href=ftp://x/>", None),
+        ("<link rel=canonical><link rel=canonical href=/late>", None),
+        ("", None),
+    ],
+)
+def test_canonical_is_absolute_http(html: str, canonical: str | None) -> None:
+    assert parse_page(html.encode(), URL).canonical == canonical
+
+
+@pytest.mark.parametrize(
+    ("html", "noindex", "nofollow"),
+    [
+        ("<meta name=ROBOTS content='NoIndex, follow'>", True, False),
+        ("<meta name=crawlweb content=nofollow>", False, True),
+        ("<meta name=robots content=noindex><meta name=crawlweb content=nofollow>", True, True),
+        ("<meta name=robots content=none>", True, True),
+        ("<meta name=googlebot content=none><meta name=robots><meta content=none>", False, False),
+    ],
+)
+def test_meta_robots_counts_for_everybody_and_for_us(html: str, noindex: bool, nofollow: bool) -> None:
+    page = parse_page(html.encode(), URL)
+    assert (page.noindex, page.nofollow) == (noindex, nofollow)
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "title", "encoding"),
+    [
+        ("<title>Привет</title>".encode("koi8-r"), "text/html; charset=koi8-r", "Привет", "koi8-r"),
+        ("<meta charset=shift_jis><title>日本</title>".encode("cp932"), None, "日本", "cp932"),
+        ("\ufeff<title>é</title>".encode("utf-16-be"), None, "é", "utf-16-be"),
+        (b"<title>caf\xe9</title>", "text/html; charset=utf-8", "caf\ufffd", "utf-8"),
+        ("<title>日本</title>".encode()[:11], "text/html; charset=utf-8", "日\ufffd", "utf-8"),
+    ],
+)
+def test_pages_are_read_in_their_encoding(body: bytes, content_type: str | None, title: str, encoding: str) -> None:
+    page = parse_page(body, URL, content_type)
+    assert (page.title, page.encoding) == (title, encoding)
+
+
+def numbered(pattern: bytes, times: int) -> bytes:
+    return b"".join(pattern % n for n in range(times))
+
+
+# What costs an unguarded parser seconds to hours, or gigabytes, at a size that keeps the test short.
+HOSTILE = {
+    "deep nesting": b"<div>" * 100_000,
+    "deep lists": b"<ul><li>" * 50_000,
+    "ends that match nothing": b"<span>" * 50_000 + b"</x>" * 50_000,
+    "formatting left open": b"<p>" + numbered(b"<b a=%d>", 2_900) + b"<p>x" * 2_900,
+    "formatting left open, much": b"<p>" + numbered(b"<FONT\na=%d>", 50_000) + b"<p>x" * 50_000,
+    "attributes": b"<a " + numbered(b"a%d ", 200_000),
+    "attributes with quoted ends": b"<a " + numbered(b'a%d=">"', 100_000),
+    "attributes of body": numbered(b"<body a%d>", 100_000),
+    "names of attributes": numbered(b"<a a%d>", 300_000),
+    "nested noscript": numbered(b"<noscript><a href=%d>", 50_000),
+    "nested templates": b"<template>" * 50_000,
+    "comments first": b"<!>" * 100_000 + b"<script></script>" * 50_000,
+    "only <": b"<" * 1_000_000,
+    "only NUL": b"\0" * 1_000_000,
+    "open comments": b"<!--" * 250_000,
+    "spaces in a refresh": b"<meta http-equiv=refresh content='" + b" ;" * 500_000 + b"'>",
+    "no character": b"\xff" * 1_000_000,
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_pages_take_bounded_time(name: str) -> None:
+    started = time.process_time()
+    parse_page(HOSTILE[name], URL)
+    assert time.process_time() - started < 2
+
+
+def test_links_survive_depth_and_number() -> None:
+    assert parse_page(b"<div>" * 100_000 + b"<a href=/deep>x</a>", URL).hrefs == ["/deep"]
+    many = parse_page(numbered(b'<li><a href="/%d">x</a>', 100_000), URL)
+    assert len(many.hrefs) == 100_000
+    assert many.text == "x " * 99_999 + "x"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_flat_parse_finds_what_the_tree_has(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(seed)
+    parts = ["<div class=x>", "</div>", "<p>", "<b>", "</b>", "<ul><li>", "</ul>", "word ", "<!-- <br--> -->", "<br>"]
+    parts += ["<script>if (a<b) '<a href=/no>'</script>", "<img src=x>", "<h1 title=h>", "</h1>"]
+    parts += [f"<a href=/{n}>link</a> " for n in range(5)]
+    html = "".join(rng.choices(parts, k=9_000)).encode()
+    flat = parse_page(html, URL)
+    monkeypatch.setattr(page_module, "MAX_TAGS_NESTED", len(html))
+    nested = parse_page(html, URL)
+    assert flat.hrefs == nested.hrefs
+    assert flat.text.replace(" ", "") == nested.text.replace(" ", "")
+
+
+def test_no_bytes_raise() -> None:
+    rng = random.Random(2)
+    tokens = [b"<a href=", b"<base href=", b"<meta ", b"http-equiv=refresh content=", b"<link rel=canonical href="]
+    tokens += [b"<title>", b"</title>", b"<!--", b"-->", b">", b"'", b'"', b" ", b"x", b"http://[", b"&#x110000;"]
+    tokens += [b"<svg>", b"<table>", b"<select>", b"<template>", b"</p>", b"\0", b"\xff", b"\xed\xa0\x80"]
+    tokens += [b"<b>", b"</b>", b"<div>", b"<frameset>", b"<noscript>", b"</body>", b"<head>"]
+    for _ in range(2_000):
+        body = b"".join(rng.choices(tokens, k=rng.randrange(60)))
+        url = rng.choice([URL, "", "nonsense", "http://["])
+        page = parse_page(body, url, rng.choice([None, "text/html; charset=utf-16", "\0"]))
+        "".join((page.title, page.text, *page.hrefs)).encode()
