@@ -22,6 +22,7 @@ from scrapy.http import Headers, Request, Response
 from scrapy.responsetypes import responsetypes
 from scrapy.utils.httpobj import urlparse_cached
 
+from crawlweb import default_settings
 from crawlweb.decode import ACCEPT_ENCODING
 from crawlweb.dns import Address, Resolver
 from crawlweb.errors import FetchError, LeaseExpired
@@ -32,10 +33,6 @@ if TYPE_CHECKING:
     from urllib.parse import ParseResult
 
     from scrapy.crawler import Crawler
-
-TIMEOUT_S: Final = 10.0
-BODY_BYTES_MAX: Final = 10_000_000
-CONTENT_TYPES: Final = ("text/html", "application/xhtml+xml", "text/plain")
 
 _PORTS: Final = {"http": 80, "https": 443}
 _OURS: Final = {b"Host", b"Connection", b"Content-Length", b"Transfer-Encoding", b"Proxy-Connection", b"Te", b"Upgrade"}
@@ -54,16 +51,12 @@ class DownloadHandler:
     lazy = True
 
     def __init__(self, crawler: Crawler) -> None:
-        settings = crawler.settings
-        self._timeout_s = settings.getfloat("DOWNLOAD_TIMEOUT", TIMEOUT_S)
-        self._cap_bytes = settings.getint("CRAWLWEB_MAX_BODY_BYTES", BODY_BYTES_MAX)
-        types = settings.getlist("CRAWLWEB_CONTENT_TYPES", list(CONTENT_TYPES))
-        self._content_types = frozenset(name.strip().lower().encode() for name in types)
-        self._verify_certificates = settings.getbool("DOWNLOAD_VERIFY_CERTIFICATES")
-        self.resolver = Resolver(
-            settings.getlist("CRAWLWEB_DNS_SERVERS"),
-            allow_private=settings.getbool("CRAWLWEB_ALLOW_PRIVATE_IPS"),
-        )
+        config = default_settings.load(crawler.settings)
+        self._timeout_s = crawler.settings.getfloat("DOWNLOAD_TIMEOUT")
+        self._verify_certificates = crawler.settings.getbool("DOWNLOAD_VERIFY_CERTIFICATES")
+        self._cap_bytes = config.max_body_bytes
+        self._content_types = frozenset(name.lower().encode() for name in config.content_types)
+        self.resolver = Resolver(config.dns_servers, allow_private=config.allow_private_ips)
         self._tls: ssl.SSLContext | None = None
         self._lag: LoopLag | None = None
         raise_file_limit()
