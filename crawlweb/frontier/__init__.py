@@ -1,7 +1,7 @@
 """The frontier: every URL that is known and not finished, in Redis, moved by Lua steps.
 
-Front queues carry priority, back queues (one a host) carry politeness; after Mercator (Heydon, Najork: "Mercator: A Scalable, Extensible Web
-Crawler", 1999). A host's next-allowed time stands beside its queue and moves only inside a step, so two workers cannot break it.
+Front queues carry priority, back queues (one a host) carry politeness; after Mercator (Heydon, Najork: "Mercator: A Scalable, Extensible
+Web Crawler", 1999). A host's next-allowed time stands beside its queue and moves only inside a step, so two workers cannot break it.
 
 Where a URL is, and what moves it:
 

@@ -2,20 +2,31 @@
 
     pfe \\t depth \\t url \\t referrer \\t more
 
-`p`: priority, `f`, `e`: failures and expiries in base 36, which the scripts read and count; `depth` in base 36. A URL on its host or on `www.`
-there leaves them out: `/…` https, `-/…` http, `+/…` https with `www.`, `*/…` http with `www.`. `more`: JSON, empty for a plain link: `h`
-redirects behind it, `c` their URL keys in hexadecimal, `u` the URL that began them, `r` a Scrapy request that is more than a plain GET.
+`p`: priority, `f`, `e`: failures and expiries in base 36, which the scripts read and count; `depth` in base 36. A URL on its host or on
+`www.` there leaves them out: `/…` https, `-/…` http, `+/…` https with `www.`, `*/…` http with `www.`. `more`: JSON, empty for a plain
+link: `h` redirects behind it, `c` their URL keys in hexadecimal, `u` the URL that began them, `r` a Scrapy request that is more than a
+plain GET.
 """
 
 from __future__ import annotations
 
 import json
+import re
 
 from ..records import Entry
 
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _SHORT = {"": "https://{}", "-": "http://{}", "+": "https://www.{}", "*": "http://www.{}"}
 MAX_ENTRY_BYTES = 65_536
+_MAX_DEPTH_DIGITS = 6
+_HEAD = re.compile(rf"[0-9][0-9a-z]{{2}}\t[0-9a-z]{{1,{_MAX_DEPTH_DIGITS}}}\t")
+
+
+def _dumps(more: dict[str, object]) -> str:
+    try:
+        return json.dumps(more, separators=(",", ":"))
+    except (TypeError, RecursionError) as e:
+        raise ValueError(f"not JSON: {e}") from e
 
 
 def _base36(n: int) -> str:
@@ -30,6 +41,9 @@ def _base36(n: int) -> str:
 def _shorten(url: str, host: str) -> str:
     scheme, sep, rest = url.partition("://")
     if not sep or scheme not in ("http", "https"):
+        sign, slash, _ = url.partition("/")
+        if slash and sign in _SHORT:
+            raise ValueError(f"would read as a URL of {host}: {url[:200]!r}")
         return url
     if rest.startswith(host) and rest[len(host) :][:1] == "/":
         return ("" if scheme == "https" else "-") + rest[len(host) :]
@@ -47,6 +61,10 @@ def _lengthen(text: str, host: str) -> str:
 
 def encode(entry: Entry, host: str) -> bytes:
     """`host`: the politeness key under whose name the entry is queued. ValueError for what would not come back as it was."""
+    if not 0 <= entry.priority <= 9 or not 0 <= entry.depth < 36**_MAX_DEPTH_DIGITS or not host or "\t" in host:
+        raise ValueError(f"priority {entry.priority}, depth {entry.depth}, host {host!r}")
+    if not entry.url.startswith(("http://", "https://")):
+        raise ValueError(f"not a URL: {entry.url[:200]!r}")
     more: dict[str, object] = {}
     if entry.hops:
         more["h"] = entry.hops
@@ -62,7 +80,7 @@ def encode(entry: Entry, host: str) -> bytes:
             _base36(entry.depth),
             _shorten(entry.url, host),
             _shorten(entry.referrer, host),
-            json.dumps(more, separators=(",", ":")) if more else "",
+            _dumps(more) if more else "",
         )
     )
     data = text.encode()
@@ -73,17 +91,23 @@ def encode(entry: Entry, host: str) -> bytes:
 
 def decode(data: bytes, host: str) -> Entry:
     """ValueError for anything that `encode` did not make."""
-    head, depth, url, referrer, more_text = data.decode().split("\t", 4)
-    if len(head) != 3 or len(data) > MAX_ENTRY_BYTES:
+    text = data.decode()
+    if not _HEAD.match(text) or text.count("\t") != 4 or len(data) > MAX_ENTRY_BYTES:
         raise ValueError("not an entry")
+    head, depth, url, referrer, more_text = text.split("\t")
     url = _lengthen(url, host)
     if not url.startswith(("http://", "https://")):
         raise ValueError("not a URL")
-    more = json.loads(more_text) if more_text else {}
+    try:
+        more = json.loads(more_text) if more_text else {}
+    except RecursionError as e:
+        raise ValueError("not an entry") from e
     if not isinstance(more, dict):
         raise ValueError("not an entry")
     request, chain, hops, found_as = more.get("r", {}), more.get("c", []), more.get("h", 0), more.get("u", "")
     if not (isinstance(request, dict) and isinstance(chain, list) and isinstance(hops, int) and isinstance(found_as, str)):
+        raise ValueError("not an entry")
+    if not all(isinstance(key, str) for key in chain):
         raise ValueError("not an entry")
     return Entry(
         url=url,

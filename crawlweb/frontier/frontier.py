@@ -8,9 +8,9 @@ import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
-import msgpack
+import msgpack  # type: ignore[import-untyped]
 from redis.asyncio import Redis
 from redis.exceptions import BusyLoadingError, ReadOnlyError, RedisError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 NORMAL, EXACT, UNCHECKED = 0, 10, 20  # how a link is tested: the seen-set, the exact set (seeds), not at all
+GUARD_MS = 5  # a request counts as ended so much later: three clocks are rounded, and a server sees its end after we do
 _PASSING = (RedisConnectionError, RedisTimeoutError, BusyLoadingError, ReadOnlyError)
 
 
@@ -134,7 +135,7 @@ class Frontier:
             return await self.patiently(lambda: scripts.run(self.redis, step, self.key(partition, "ctr"), self.worker, number, *args))
 
     async def enqueue(self, partition: int, links: Sequence[Link]) -> str:
-        """Marks and places links of one partition, 200 at the most; a letter for each: n new, s seen, q not one of ours."""
+        """Marks and places links of one partition, 200 at the most; a letter for each: n new, s seen, q cannot be an entry."""
         groups: dict[str, list[tuple[int, Link]]] = defaultdict(list)
         for i, link in enumerate(links):
             groups[link.host].append((i, link))
@@ -143,13 +144,18 @@ class Frontier:
         for host, members in groups.items():
             row: list[object] = [host]
             for i, link in members:
+                try:
+                    row += (link.key, link.entry.priority + link.how, codec.encode(link.entry, host))
+                except ValueError as e:
+                    logger.warning("Not queued: %s", e)
+                    continue
                 order.append(i)
-                row += (link.key, link.entry.priority + link.how, codec.encode(link.entry, host))
-            blob.append(row)
+            if len(row) > 1:
+                blob.append(row)
         expected = max(1, self.limits.expected_urls // self.partitions)
         packed = msgpack.packb(blob, use_bin_type=False)
         answer = (await self._step("enqueue", partition, expected, self.limits.false_positives, packed)).decode()
-        letters = [""] * len(links)
+        letters = ["q"] * len(links)
         for i, letter in zip(order, answer, strict=True):
             letters[i] = letter
         return "".join(letters)
@@ -168,6 +174,8 @@ class Frontier:
             256,
             16 if reclaim else 0,
             _ms(limits.min_delay_s),
+            limits.latency_factor,
+            _ms(limits.latency_cap_s),
         )
         received = boottime()
         next_ms, *rows = msgpack.unpackb(answer, raw=True)
@@ -191,7 +199,7 @@ class Frontier:
         limits = self.limits
 
         def row(o: Outcome, now: float) -> list[object]:
-            age = -1 if o.ended is None else max(0, _ms(now - o.ended))
+            age = -1 if o.ended is None else max(0, _ms(now - o.ended) - GUARD_MS)
             latency = -1 if o.latency_s is None else _ms(o.latency_s)
             return [o.lease.token, o.lease.host, o.way, age, latency, _ms(o.wait_s), o.arg or False, o.robots or False]
 
@@ -227,7 +235,8 @@ class Frontier:
     async def robots(self, host: str, origins: Sequence[str]) -> list[bytes | None]:
         """What is known of the robots.txt files of a host's origins."""
         prefix = self.key(self.partition_of(host), "robots:")
-        return await self.patiently(lambda: self.redis.mget([prefix + origin for origin in origins]))
+        names = [prefix + origin for origin in origins]
+        return await self.patiently(lambda: cast(Awaitable[list[bytes | None]], self.redis.mget(names)))
 
     async def counts(self) -> Counts:
         """Two equal answers with nothing pending mean that the crawl is at its end (design: end of a crawl)."""
@@ -240,10 +249,14 @@ class Frontier:
                     pipe.llen(self.key(partition, f"front:{k}"))
                 for name in ("ready", "asleep", "wait", "leases"):
                     pipe.zcard(self.key(partition, name))
-                return await pipe.execute()
+                return await pipe.execute(raise_on_error=False)
 
             (enqueued, done), *sizes = await self.patiently(call)
-            return int(enqueued or 0), int(done or 0), sum(sizes)
+            for size in sizes:
+                if isinstance(size, Exception) and not str(size).startswith("WRONGTYPE"):
+                    raise FrontierError(str(size)) from size
+            # A key of another type hides what is there until a step has moved it aside: not known to be empty.
+            return int(enqueued or 0), int(done or 0), sum(size if isinstance(size, int) else 1 for size in sizes)
 
         rows = []
         for first in range(0, self.partitions, 32):
@@ -255,7 +268,7 @@ class Frontier:
         total: dict[str, Any] = defaultdict(int, what=[])
         for p in range(self.partitions):
             answer = await self._step("audit", p)
-            for name, value in msgpack.unpackb(answer).items():
+            for name, value in msgpack.unpackb(answer, unicode_errors="replace").items():
                 if name == "what":
                     total["what"] += list(value)
                 else:
@@ -264,9 +277,9 @@ class Frontier:
 
     async def dead_letters(self, most: int = 1000) -> list[tuple[str, str, Entry | None]]:
         """(host, reason, entry) of the newest dead letters of each partition."""
-        letters = []
+        letters: list[tuple[str, str, Entry | None]] = []
         for p in range(self.partitions):
-            for text in await self.redis.lrange(self.key(p, "dead"), 0, most - 1):
+            for text in cast(list[bytes], await self.redis.lrange(self.key(p, "dead"), 0, most - 1)):
                 with contextlib.suppress(ValueError):
                     _, host, reason, data = text.split(b"\t", 3)
                     letters.append((host.decode(), reason.decode(), codec.decode(data, host.decode())))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Awaitable, Callable
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, cast
 
 from redis.asyncio import Redis
 from redis.exceptions import NoScriptError
@@ -31,7 +32,8 @@ def digest(step: str) -> str:
 
 async def run(redis: Redis, step: str, key: str, *args: bytes | str | int | float) -> Any:
     """Calls a step on a partition (`key`: its counters). Sends the text once where the server does not know it."""
+    call = cast(Callable[..., Awaitable[Any]], redis.execute_command)
     try:
-        return await redis.execute_command("EVALSHA", digest(step), 1, key, *args)
+        return await call("EVALSHA", digest(step), 1, key, *args)
     except NoScriptError:
-        return await redis.execute_command("EVAL", source(step), 1, key, *args)
+        return await call("EVAL", source(step), 1, key, *args)

@@ -1,4 +1,5 @@
-"""A private Redis for crawls without `REDIS_URL`: on a Unix socket under the data directory, started by the first worker, ended by the last."""
+"""A private Redis for crawls without `REDIS_URL`: on a Unix socket under the data directory, started by the first worker, ended by the
+last."""
 
 from __future__ import annotations
 

@@ -2,9 +2,10 @@
 -- uses: common
 --
 -- Returns  msgpack {inline, back, park, wait, leased, dead (URLs) · waiting, ready, asleep, inflight (hosts) · pending (enqueued - done by the
---          counters) · lost (URLs of hosts that are in no place, hosts that are in two, leases without entry) · what [texts]}
+--          counters) · foreign (members of our lists that are not ours) · lost (URLs of hosts that are in no place, hosts that are in two or
+--          none, leases without entry) · what [texts]}
 
-local r = {inline = 0, back = 0, park = 0, wait = 0, leased = 0, dead = on(TAG .. 'dead', 'LLEN'), waiting = 0, ready = 0, asleep = 0, inflight = 0, lost = 0, what = {}}
+local r = {inline = 0, back = 0, park = 0, wait = 0, leased = 0, dead = on(TAG .. 'dead', 'LLEN'), foreign = 0, waiting = 0, ready = 0, asleep = 0, inflight = 0, lost = 0, what = {}}
 local places, live, urls = {}, {}, {}
 local function lost(n, text)
   r.lost = r.lost + n
@@ -19,10 +20,12 @@ for k = 0, 9 do
     local host, serial, entry = string.match(token, '^([^\t]+)\t(%d+)\t(.*)$')
     if host and (entry == '' or is_entry(entry)) then
       if entry ~= '' then r.inline = r.inline + 1 end
-      if redis.call('HGET', TAG .. 'host:' .. host, 't') == serial then
+      if on(TAG .. 'host:' .. host, 'HGET', 't') == serial then
         at(host, 'waiting')
         r.waiting = r.waiting + 1
       end
+    else
+      r.foreign = r.foreign + 1
     end
   end
 end
@@ -32,19 +35,29 @@ for _, place in ipairs({'ready', 'asleep'}) do
     r[place] = r[place] + 1
   end
 end
-local leases = on(TAG .. 'leased', 'HGETALL')
-for i = 1, #leases, 2 do
-  local host = string.match(leases[i + 1], '^([^\t]+)\t%d+\t')
-  if host and redis.call('ZSCORE', TAG .. 'leases', leases[i]) then
+local function is_ours(text)
+  local host, entry = string.match(text, '^([^\t]+)\t%d+\t(.*)$')
+  return host and is_entry(entry) and host
+end
+for _, token in ipairs(on(TAG .. 'leases', 'ZRANGE', 0, -1)) do
+  local text = on(TAG .. 'leased', 'HGET', token)
+  if not text or not is_ours(text) then r.foreign = r.foreign + 1 end
+end
+local leased = on(TAG .. 'leased', 'HGETALL')
+for i = 1, #leased, 2 do
+  local host = is_ours(leased[i + 1])
+  if host and redis.call('ZSCORE', TAG .. 'leases', leased[i]) then
     r.leased = r.leased + 1
     r.inflight = r.inflight + 1
     at(host, 'inflight')
-  else
-    lost(1, 'lease ' .. leases[i])
+  elseif host then
+    lost(1, 'lease ' .. leased[i])
   end
 end
-if on(TAG .. 'leases', 'ZCARD') ~= #leases / 2 then lost(1, 'leases') end
-r.wait = on(TAG .. 'wait', 'ZCARD')
+for _, text in ipairs(on(TAG .. 'wait', 'ZRANGE', 0, -1)) do
+  local name = is_ours(text) and 'wait' or 'foreign'
+  r[name] = r[name] + 1
+end
 
 local cursor = '0'
 repeat
@@ -52,17 +65,24 @@ repeat
   cursor = page[1]
   for _, name in ipairs(page[2]) do
     local kind, host = string.match(string.sub(name, #TAG + 1), '^(%l+):(.+)$')
-    if (kind == 'back' or kind == 'park') and not urls[name] then
+    if kind == 'host' and not places[host] and not urls[name] then
       urls[name] = true
-      local n = kind == 'back' and on(name, 'ZCARD') or on(name, 'LLEN')
+      local s = on(name, 'HGET', 's')
+      if s then lost(1, host .. ' is in no place but says ' .. s) end
+    elseif (kind == 'back' or kind == 'park') and not urls[name] then
+      urls[name] = true
+      local n = 0
+      for _, entry in ipairs(kind == 'back' and on(name, 'ZRANGE', 0, -1) or on(name, 'LRANGE', 0, -1)) do
+        if is_entry(entry) then n = n + 1 else r.foreign = r.foreign + 1 end
+      end
       r[kind] = r[kind] + n
-      if not places[host] then lost(n, name) end
+      if n > 0 and not places[host] then lost(n, name) end
     end
   end
 until cursor == '0'
 local STATE = {waiting = 'w', ready = 'r', asleep = 'a', inflight = 'f'}
 for host, place in pairs(places) do
-  local s = redis.call('HGET', TAG .. 'host:' .. host, 's')
+  local s = on(TAG .. 'host:' .. host, 'HGET', 's')
   if STATE[place] ~= s then lost(1, host .. ' is ' .. place .. ' but says ' .. tostring(s)) end
 end
 local f = redis.call('HMGET', CTR, 'enq', 'done')

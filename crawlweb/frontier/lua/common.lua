@@ -36,7 +36,7 @@ local function on(key, command, ...)
     local kind = redis.call('TYPE', key)['ok']
     local aside = TAG .. 'foreign:' .. redis.call('HINCRBY', CTR, 'foreign', 1) .. ':' .. string.sub(key, #TAG + 1)
     redis.call('RENAME', key, aside)
-    redis.call('LPUSH', TAG .. 'quarantine', 'key\t' .. aside .. '\t' .. kind)
+    on(TAG .. 'quarantine', 'LPUSH', 'key\t' .. aside .. '\t' .. kind)
     r = redis.call(command, key, ...)
   end
   return r
@@ -60,7 +60,7 @@ local function answered(step)
   local last = on(CALL, 'HMGET', step, step .. '=')
   if not last[1] then return nil end
   if last[1] == ARGV[2] then return last[2] end
-  if num(last[1]) > num(ARGV[2]) then return false end
+  if (num(last[1]) or 0) > num(ARGV[2]) then return false end
   return nil
 end
 
@@ -76,7 +76,7 @@ local function is_entry(entry)
 end
 
 local function quarantine(what, text)
-  redis.call('LPUSH', TAG .. 'quarantine', what .. '\t' .. text)
+  on(TAG .. 'quarantine', 'LPUSH', what .. '\t' .. text)
   count('quarantined')
 end
 

@@ -21,30 +21,34 @@ local old = answered('c')
 if old ~= nil then return old or redis.error_reply('STALE') end
 local min_ms, factor, latency_cap_ms = num(ARGV[3]), num(ARGV[4]), num(ARGV[5])
 local ops = cmsgpack.unpack(ARGV[6])
+local ARG = {d = false, x = 'string', q = 'string', l = false, w = false, r = 'table', h = 'table', u = 'table'}
+for _, op in ipairs(ops) do
+  local kind = ARG[op[3]]
+  if kind == nil or (kind and type(op[7]) ~= kind) then return redis.error_reply('ERR no such way to end a lease: ' .. tostring(op[3])) end
+end
 local out = {}
 for _, op in ipairs(ops) do
   local token, host, way, age, latency, wait, arg, robots = unpack(op)
   local key = TAG .. 'host:' .. host
-  local h = on(key, 'HMGET', 'n', 'q', 'g', 'c', 'l', 'e', 'u')
-  local next_ms, crawl_delay = num(h[1]) or 0, num(h[4]) or 0
+  local h = on(key, 'HMGET', 'n', 'q', 'g', 'c', 'l', 'e', 'u', 's')
+  local next_ms, crawl_delay, average = num(h[1]) or 0, num(h[4]) or 0, num(h[5])
   local set = {}
+  local function put(...)
+    for _, v in ipairs({...}) do set[#set + 1] = v end
+  end
   if robots then
-    on(TAG .. 'robots:' .. robots[1], 'SET', robots[2], 'PX', robots[3])
+    on(TAG .. 'robots:' .. robots[1], 'SET', robots[2], 'PX', math.max(1, robots[3]))
     if robots[4] >= 0 then
       crawl_delay = robots[4]
-      set[#set + 1] = 'c'
-      set[#set + 1] = crawl_delay
+      put('c', crawl_delay)
     end
   end
-  local average = num(h[5])
   if latency >= 0 then
     average = average and math.floor(average + (latency - average) / 4 + 0.5) or latency
-    set[#set + 1] = 'l'
-    set[#set + 1] = average
+    put('l', average)
   end
   if age >= 0 then
-    local delay = math.max(min_ms, crawl_delay, math.min(factor * (average or 0), latency_cap_ms))
-    next_ms = math.max(next_ms, now - age + delay)
+    next_ms = math.max(next_ms, now - age + delay_of(min_ms, crawl_delay, factor, average, latency_cap_ms))
     count('requests')
   end
   local found, score, entry = lease_of(token)
@@ -61,7 +65,7 @@ for _, op in ipairs(ops) do
       on(TAG .. 'wait', 'ZADD', string.format('%d', now + wait), host .. '\t' .. score_text(score) .. '\t' .. entry)
     elseif way == 'r' then
       entry = bump(entry, 2)
-      if arg[3] > 0 then next_ms = math.max(next_ms, now + arg[3]) end
+      if (arg[3] or 0) > 0 then next_ms = math.max(next_ms, now + arg[3]) end
       if digit(entry, 2) >= arg[1] then
         dead_letter(host, entry, arg[2])
       else
@@ -70,35 +74,32 @@ for _, op in ipairs(ops) do
     else
       back_add(host, score, entry)
       if wait > 0 then next_ms = math.max(next_ms, now + wait) end
+      local dead
       if way == 'h' then
         local failures = (num(h[6]) or 0) + 1
-        set[#set + 1] = 'e'
-        set[#set + 1] = failures
-        if failures >= arg[1] then
-          for _, v in ipairs({'x', string.format('%d', now + arg[2]), 'xr', arg[3]}) do set[#set + 1] = v end
-        end
+        put('e', failures)
+        dead = failures >= arg[1]
       elseif way == 'u' then
         local since = num(h[7]) or now
-        set[#set + 1] = 'u'
-        set[#set + 1] = string.format('%d', since)
-        if arg[1] >= 0 and now - since >= arg[1] then
-          for _, v in ipairs({'x', string.format('%d', now + arg[2]), 'xr', arg[3]}) do set[#set + 1] = v end
-        end
+        put('u', string.format('%d', since))
+        dead = arg[1] >= 0 and now - since >= arg[1]
       end
+      if dead then put('x', string.format('%d', now + arg[2]), 'xr', arg[3]) end
     end
     end_lease(token)
-    set[#set + 1] = 'n'
-    set[#set + 1] = string.format('%d', next_ms)
     local left = (num(h[2]) or 0) - (age >= 0 and 1 or 0)
-    set[#set + 1] = 'q'
-    set[#set + 1] = left
+    put('n', string.format('%d', next_ms), 'q', left)
     on(key, 'HSET', unpack(set))
     if age >= 0 and way ~= 'h' and way ~= 'u' and (h[6] or h[7]) then redis.call('HDEL', key, 'e', 'u', 'x', 'xr') end
     settle(host, next_ms, left, num(h[3]) or 0)
   else
     out[#out + 1] = 'g'
     count('late')
-    if age >= 0 then on(key, 'HSET', 'n', string.format('%d', next_ms)) end
+    if age >= 0 or #set > 0 then
+      put('n', string.format('%d', next_ms))
+      on(key, 'HSET', unpack(set))
+      if not h[8] then redis.call('PEXPIRE', key, HOST_TTL_MS) end
+    end
   end
 end
 finish()

@@ -38,7 +38,6 @@ for _, group in ipairs(groups) do
         fresh = on(TAG .. 'exact', 'SADD', id) == 1
       end
       if fresh then
-        if not known then mark_seen(id, expected, rate) end
         if not h then h, room = on(key, 'HMGET', 's', 'k', 'n'), {} end
         if not h[1] then
           local k = string.sub(entry, 1, 1)
@@ -48,15 +47,18 @@ for _, group in ipairs(groups) do
         elseif h[1] == 'w' then
           local k = string.sub(entry, 1, 1)
           if k < h[2] then
-            on(TAG .. 'park:' .. host, 'LPUSH', entry)
+            seq = seq + 1
+            if back_add(host, score_of(entry, seq), entry) and redis.call('ZCARD', TAG .. 'back:' .. host) > BACK_CAP then displace(host) end
             push_token(host, k, '')
             h[2] = k
           else
             on(TAG .. 'park:' .. host, 'RPUSH', entry)
           end
         else
-          add_to_active(host, entry, room)
+          seq = seq + 1
+          add_to_active(host, entry, seq, room)
         end
+        if not known then mark_seen(id, expected, rate) end
         count('enq')
         out[#out + 1] = 'n'
       else

@@ -3,7 +3,7 @@
 --
 -- ARGV[3]  most leases    ARGV[4] ms that a lease lasts    ARGV[5] look-ahead ms: a lease may carry a not-before that is so far away
 -- ARGV[6]  hosts wanted active    ARGV[7] most tokens looked at    ARGV[8] most expired leases reclaimed (0: none)
--- ARGV[9]  minimum delay ms
+-- ARGV[9]  minimum delay ms    ARGV[10] latency factor    ARGV[11] most ms of the latency part (as complete)
 -- Returns  msgpack [ms until something may be due (-1: nothing is here), [token, host, entry, not-before in ms, failures of the host in a
 --          row, ms since its robots.txt cannot be had (-1: it can)], ...]
 -- Holds    a host is in one of ready, asleep, in flight, front; a leased URL stands in `leased` and nowhere else
@@ -42,7 +42,7 @@ if old then
   return reply(leases)
 end
 
-reclaim(num(ARGV[8]), num(ARGV[9]))
+reclaim(num(ARGV[8]), num(ARGV[9]), num(ARGV[10]), num(ARGV[11]))
 
 for _, host in ipairs(on(TAG .. 'asleep', 'ZRANGEBYSCORE', '-inf', string.format('%d', now + num(ARGV[5])), 'LIMIT', 0, MOVE_MOST)) do
   activate(host, num(on(TAG .. 'host:' .. host, 'HGET', 'n') or 0))
@@ -52,7 +52,7 @@ end
 for _, text in ipairs(on(TAG .. 'wait', 'ZRANGEBYSCORE', '-inf', string.format('%d', now), 'LIMIT', 0, MOVE_MOST)) do
   local host, score, entry = string.match(text, '^([^\t]+)\t(%d+)\t(.*)$')
   if host and is_entry(entry) then
-    back_add(host, num(score), entry)
+    if back_add(host, num(score), entry) and redis.call('ZCARD', TAG .. 'back:' .. host) > BACK_CAP then displace(host) end
     local h = on(TAG .. 'host:' .. host, 'HMGET', 's', 'n')
     if not h[1] then activate(host, num(h[2]) or 0) end
   else
@@ -63,30 +63,34 @@ end
 
 promote(num(ARGV[6]), num(ARGV[7]))
 
+-- A host at the top of `ready` that gets no lease now goes where its URLs and its clock say.
+local function move(host, next_ms)
+  if settle(host, next_ms, 1, now + 1) ~= 'r' then redis.call('ZREM', TAG .. 'ready', host) end
+end
+
 local leases = {}
 local expiry = string.format('%d', now + num(ARGV[4]))
-local ready = on(TAG .. 'ready', 'ZRANGEBYSCORE', '-inf', string.format('%d', now + num(ARGV[5])), 'WITHSCORES', 'LIMIT', 0, num(ARGV[3]))
-for r = 1, #ready, 2 do
-  local host = ready[r]
+local latest = now + num(ARGV[5])
+local ready = on(TAG .. 'ready', 'ZRANGEBYSCORE', '-inf', string.format('%d', latest), 'LIMIT', 0, num(ARGV[3]))
+for _, host in ipairs(ready) do
   local key, back = TAG .. 'host:' .. host, TAG .. 'back:' .. host
   local h = on(key, 'HMGET', 'n', 'x', 'xr', 'e', 'u')
   local best = on(back, 'ZRANGE', 0, 0, 'WITHSCORES')
-  if not best[1] and refill(host) then best = on(back, 'ZRANGE', 0, 0, 'WITHSCORES') end
+  if not best[1] and refill(host) then best = redis.call('ZRANGE', back, 0, 0, 'WITHSCORES') end
   local next_ms = num(h[1]) or 0
   if best[1] and num(h[2] or 0) > now then
-    local some = on(back, 'ZRANGE', 0, MOVE_MOST - 1)
-    for _, entry in ipairs(some) do
+    for _, entry in ipairs(redis.call('ZRANGE', back, 0, MOVE_MOST - 1)) do
       dead_letter(host, entry, h[3] or 'dead host')
       redis.call('ZREM', back, entry)
     end
-    redis.call('ZREM', TAG .. 'ready', host)
-    settle(host, next_ms, 1, now + 1)
+    move(host, next_ms)
   elseif best[1] and not is_entry(best[1]) then
     quarantine(back, best[1])
     redis.call('ZREM', back, best[1])
-    redis.call('ZREM', TAG .. 'ready', host)
-    settle(host, next_ms, 1, now + 1)
-  elseif best[1] then
+    move(host, next_ms)
+  elseif not best[1] or next_ms > latest then
+    move(host, next_ms)
+  else
     local token = ARGV[1] .. ':' .. ARGV[2] .. ':' .. (#leases + 1)
     on(TAG .. 'leased', 'HSET', token, host .. '\t' .. score_text(num(best[2])) .. '\t' .. best[1])
     on(TAG .. 'leases', 'ZADD', expiry, token)
@@ -94,9 +98,6 @@ for r = 1, #ready, 2 do
     redis.call('ZREM', back, best[1])
     redis.call('ZREM', TAG .. 'ready', host)
     leases[#leases + 1] = {token, host, best[1], math.max(0, next_ms - now), num(h[4]) or 0, h[5] and now - num(h[5]) or -1}
-  else
-    redis.call('ZREM', TAG .. 'ready', host)
-    settle(host, next_ms, 1, now + 1)
   end
 end
 finish()

@@ -4,57 +4,67 @@
 -- front queue, n next-allowed ms, q URLs left and g end ms of its quantum, l average latency ms, c crawl-delay ms, e failures of the host
 -- in a row, u ms since robots.txt cannot be had, x dead until ms, xr why.
 
--- Into the back queue at a score. An entry that stands there already is one URL less.
+-- Into the back queue at a score; true if it was not there. An entry that stands there already is one URL less, at the better place.
 local function back_add(host, score, entry)
-  if on(TAG .. 'back:' .. host, 'ZADD', 'NX', score_text(score), entry) == 0 then
-    count('done')
-    count('merged')
-  end
+  if on(TAG .. 'back:' .. host, 'ZADD', 'LT', score_text(score), entry) == 1 then return true end
+  count('done')
+  count('merged')
 end
 
--- Fills the back queue from the park list; true if the back queue has anything after.
+-- Moves the worst of the back queue to the head of the park list.
+local function displace(host)
+  local back = TAG .. 'back:' .. host
+  local worst = redis.call('ZRANGE', back, -1, -1)[1]
+  on(TAG .. 'park:' .. host, 'LPUSH', worst)
+  redis.call('ZREM', back, worst)
+end
+
+-- Fills the back queue up from the park list; true if the back queue has anything after.
 local function refill(host)
   local back, park = TAG .. 'back:' .. host, TAG .. 'park:' .. host
-  local some = on(park, 'LRANGE', 0, BACK_CAP - 1)
-  if #some == 0 then return redis.call('EXISTS', back) == 1 end
-  for _, entry in ipairs(some) do
-    if is_entry(entry) then
-      seq = seq + 1
-      back_add(host, score_of(entry, seq), entry)
-    else
-      quarantine(park, entry)
+  local size = on(back, 'ZCARD')
+  while size < BACK_CAP do
+    local some = on(park, 'LRANGE', 0, BACK_CAP - size - 1)
+    if #some == 0 then break end
+    for _, entry in ipairs(some) do
+      if is_entry(entry) then
+        seq = seq + 1
+        if back_add(host, score_of(entry, seq), entry) then size = size + 1 end
+      else
+        quarantine(park, entry)
+      end
     end
+    redis.call('LTRIM', park, #some, -1)
   end
-  on(park, 'LTRIM', #some, -1)
-  return redis.call('EXISTS', back) == 1
+  return size > 0
 end
 
--- Adds a URL to a host that has an active place. `room`: cached state of its queues, made by this function.
-local function add_to_active(host, entry, room)
+-- Adds a URL to a host that has an active place. `number`: its sequence number. `room`: cached sizes of the host's queues, filled here.
+local function add_to_active(host, entry, number, room)
   local back, park = TAG .. 'back:' .. host, TAG .. 'park:' .. host
   if not room.size then
     room.size, room.parked = on(back, 'ZCARD'), on(park, 'LLEN')
+    if room.size == 0 and room.parked > 0 then
+      refill(host)
+      room.size, room.parked = redis.call('ZCARD', back), redis.call('LLEN', park)
+    end
   end
-  seq = seq + 1
-  local score = score_of(entry, seq)
-  if room.size < BACK_CAP and room.parked == 0 then
-    back_add(host, score, entry)
-    room.size = room.size + 1
-    return
+  local score = score_of(entry, number)
+  if room.size >= BACK_CAP or room.parked > 0 then
+    room.worst = room.worst or num(on(back, 'ZRANGE', -1, -1, 'WITHSCORES')[2])
+    if room.worst and score >= room.worst then
+      on(park, 'RPUSH', entry)
+      room.parked = room.parked + 1
+      return
+    end
   end
-  local worst = on(back, 'ZRANGE', -1, -1, 'WITHSCORES')
-  if worst[2] and score < num(worst[2]) and room.size >= BACK_CAP then
-    back_add(host, score, entry)
-    on(park, 'LPUSH', worst[1])
-    on(back, 'ZREM', worst[1])
-  elseif room.size < BACK_CAP and worst[2] and score < num(worst[2]) then
-    back_add(host, score, entry)
-    room.size = room.size + 1
-    return
-  else
-    on(park, 'RPUSH', entry)
+  if back_add(host, score, entry) then
+    room.size, room.worst = room.size + 1, nil
+    if room.size > BACK_CAP then
+      displace(host)
+      room.size, room.parked = room.size - 1, room.parked + 1
+    end
   end
-  room.parked = room.parked + 1
 end
 
 -- A host token at the end of a front queue; `entry`: the URL that travels inline, or ''.
@@ -76,22 +86,23 @@ local function activate(host, next_ms)
   redis.call('PERSIST', key)
 end
 
--- Where a host goes that is in none of the places (its lease ended): idle, back into a front queue, asleep or ready.
+-- Where a host goes whose turn is over: idle, back into a front queue, asleep or ready. Returns the new state; nil: idle.
 local function settle(host, next_ms, left, until_ms)
   local key = TAG .. 'host:' .. host
   local best = on(TAG .. 'back:' .. host, 'ZRANGE', 0, 0)[1]
   if not best and refill(host) then best = on(TAG .. 'back:' .. host, 'ZRANGE', 0, 0)[1] end
   if not best then
     redis.call('HDEL', key, 's', 'q', 'g', 't', 'k')
-    redis.call('PEXPIRE', key, HOST_TTL_MS)
+    redis.call('PEXPIRE', key, next_ms > 0 and HOST_TTL_MS or 0)
     return
   end
   if tokens > 0 and (left <= 0 or now >= until_ms) and next_ms - now <= ASLEEP_MS then
     push_token(host, string.sub(best, 1, 1), '')
     redis.call('HDEL', key, 'q', 'g')
-    return
+    return 'w'
   end
-  local far = next_ms - now > ASLEEP_MS
-  on(TAG .. (far and 'asleep' or 'ready'), 'ZADD', string.format('%d', next_ms), host)
-  on(key, 'HSET', 's', far and 'a' or 'r')
+  local s = next_ms - now > ASLEEP_MS and 'a' or 'r'
+  on(TAG .. (s == 'a' and 'asleep' or 'ready'), 'ZADD', string.format('%d', next_ms), host)
+  on(key, 'HSET', 's', s)
+  return s
 end

@@ -4,9 +4,8 @@
 -- queue 1, ..., so no queue starves; an empty one yields to the best that is not.
 
 local function promote(target, look)
-  if tokens <= 0 then return end
   local active = on(TAG .. 'ready', 'ZCARD') + on(TAG .. 'leases', 'ZCARD')
-  if active >= target then return end
+  if active >= target or (tokens <= 0 and active > 0) then return end
   local size, total = {}, 0
   for k = 0, 9 do
     size[k] = on(TAG .. 'front:' .. k, 'LLEN')
@@ -34,7 +33,7 @@ local function promote(target, look)
       local h = on(TAG .. 'host:' .. host, 'HMGET', 's', 't', 'n')
       local waiting = h[1] == 'w' and h[2] == serial
       if h[1] and h[1] ~= 'w' then
-        if entry ~= '' then add_to_active(host, entry, {}) end
+        if entry ~= '' then add_to_active(host, entry, num(serial), {}) end
       elseif entry ~= '' or waiting then
         if entry ~= '' then back_add(host, score_of(entry, num(serial)), entry) end
         if refill(host) then

