@@ -74,7 +74,7 @@ class DownloadHandler:
             meta.pop(key, None)
         if meta.get("proxy"):
             raise NotSupported("no proxies: the address guard and the clocks would be blind")
-        lag = self._lag = self._lag or LoopLag()
+        lag = self._lag = self._lag or LoopLag(asyncio.get_running_loop())
         attempt = _Attempt(self, request, lag)
         lag.enter()
         try:
@@ -226,7 +226,8 @@ class _Attempt:
 class LoopLag:
     """Tells whether the event loop kept time. Ticks only while someone is between `enter` and `leave`."""
 
-    def __init__(self) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
         self._users = 0
         self._due = self._late_at = 0.0  # of loop.time()
         self._timer: asyncio.TimerHandle | None = None
@@ -234,7 +235,7 @@ class LoopLag:
     def enter(self) -> None:
         self._users += 1
         if self._timer is None:
-            self._schedule(asyncio.get_running_loop())
+            self._schedule()
 
     def leave(self) -> None:
         self._users -= 1
@@ -244,17 +245,17 @@ class LoopLag:
 
     def kept_time_for(self, past_s: float) -> bool:
         """No callback held up the loop by 30 ms or more during the last `past_s` seconds."""
-        now = asyncio.get_running_loop().time()
+        now = self._loop.time()
         return now - self._due <= _LAG_MAX_S and self._late_at < now - past_s
 
-    def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._due = loop.time() + _TICK_S
-        self._timer = loop.call_at(self._due, self._tick, loop)
+    def _schedule(self) -> None:
+        self._due = self._loop.time() + _TICK_S
+        self._timer = self._loop.call_at(self._due, self._tick)
 
-    def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
-        if loop.time() - self._due > _LAG_MAX_S:
-            self._late_at = loop.time()
-        self._schedule(loop)
+    def _tick(self) -> None:
+        if self._loop.time() - self._due > _LAG_MAX_S:
+            self._late_at = self._loop.time()
+        self._schedule()
 
 
 def request_head(request: Request, url: ParseResult) -> bytes:

