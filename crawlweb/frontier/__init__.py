@@ -17,7 +17,7 @@ Where a host with URLs is (`s` in host:<host>; a host whose URLs all wait by the
 
     w waiting    a token with serial t stands in front queue k            promote → r, a
     r ready      in `ready` at its next-allowed time                      lease → f
-    a asleep     in `asleep`: its time is over 60 s away                  lease (due) → r
+    a asleep     in `asleep`: its time is over 60 s away, or it rests     lease (due) → r
     f in flight  one of its URLs is leased                                complete, reclaim → r, a, w (end of its quantum), none
 
 Invariants, checked by `Frontier.audit` and the model-based test:

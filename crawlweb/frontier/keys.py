@@ -30,7 +30,7 @@ KEYS = (
     Key("back:<host>", "partition", "zset", "back queue: the host's next URLs, at most 64, by priority and sequence number"),
     Key("park:<host>", "partition", "list", "the rest of the host's URLs, oldest first"),
     Key("ready", "partition", "zset", "active hosts by next-allowed time, ms"),
-    Key("asleep", "partition", "zset", "hosts whose time is more than 60 s away, ms"),
+    Key("asleep", "partition", "zset", "hosts whose time is more than 60 s away, or that rest (over 1 s), ms"),
     Key("wait", "partition", "zset", "URLs with a time of their own, ms: `host \\t score \\t entry`"),
     Key("leases", "partition", "zset", "leases in flight by expiry, ms"),
     Key("leased", "partition", "hash", "what a lease holds: `host \\t score \\t entry`"),

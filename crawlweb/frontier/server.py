@@ -57,6 +57,7 @@ class PrivateServer:
             short = hashlib.blake2b(os.fsencode(self.folder), digest_size=8).hexdigest()
             socket = Path(tempfile.gettempdir(), f"crawlweb-{os.getuid()}", short, "redis.sock")
         self.socket = socket
+        self._word: redis.Redis | None = None  # an open connection: no other worker ends the server before ours has connected
 
     @property
     def url(self) -> str:
@@ -67,22 +68,29 @@ class PrivateServer:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self.socket.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if self.socket.parent != self.folder and self.socket.parent.parent.stat().st_uid != os.getuid():
+                raise ConfigError(f"{self.socket.parent.parent}, where the Redis socket would be, is somebody else's")
             with self._locked():
                 if not self._answers():
                     self._spawn()
+                self._word = redis.Redis.from_url(self.url, client_name=CLIENT_NAME, single_connection_client=True)
         except OSError as e:
             raise ConfigError(f"CRAWLWEB_DATA_DIR={self.folder.parent}: {e.strerror or e}") from e
 
     def stop(self) -> bool:
         """Ends the server unless another worker is connected; true if it ended. The caller's own connections must be closed."""
         with self._locked(), redis.Redis.from_url(self.url, socket_timeout=10) as client:
+            if self._word:
+                self._word.close()
             try:
-                if any(c.get("name") == CLIENT_NAME for c in client.client_list()):
-                    return False
-                client.shutdown(nosave=True)
+                for _ in range(5):  # the server may not have noticed yet that a connection was closed
+                    if not any(c.get("name") == CLIENT_NAME for c in client.client_list()):
+                        client.shutdown(nosave=True)
+                        return True
+                    time.sleep(0.02)
             except redis.RedisError:
-                return False
-        return True
+                pass
+        return False
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

@@ -12,6 +12,7 @@ local BACK_CAP = 64                  -- URLs a back queue holds; the rest of the
 local QUANTUM_URLS = 64              -- a host keeps its active place for so many URLs
 local QUANTUM_MS = 60000             -- or so long, if others wait
 local ASLEEP_MS = 60000              -- further away than this, a host takes no active place
+local REST_MS = 1000                 -- the same for a host that was told to rest: dead hosts leave the places to live ones
 local HOST_TTL_MS = 30 * 86400000    -- a host without URLs is forgotten after this
 local PRIORITY_STEP = 2 ^ 48         -- score in a back queue = priority * step + sequence number
 

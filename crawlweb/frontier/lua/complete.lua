@@ -51,6 +51,12 @@ for _, op in ipairs(ops) do
     next_ms = math.max(next_ms, now - age + delay_of(min_ms, crawl_delay, factor, average, latency_cap_ms))
     count('requests')
   end
+  local rests = false
+  local function rest(ms)
+    if ms > 0 then
+      next_ms, rests = math.max(next_ms, now + ms), true
+    end
+  end
   local found, score, entry = lease_of(token)
   if found == host then
     out[#out + 1] = 'k'
@@ -65,7 +71,7 @@ for _, op in ipairs(ops) do
       on(TAG .. 'wait', 'ZADD', string.format('%d', now + wait), host .. '\t' .. score_text(score) .. '\t' .. entry)
     elseif way == 'r' then
       entry = bump(entry, 2)
-      if (arg[3] or 0) > 0 then next_ms = math.max(next_ms, now + arg[3]) end
+      rest(arg[3] or 0)
       if digit(entry, 2) >= arg[1] then
         dead_letter(host, entry, arg[2])
       else
@@ -73,7 +79,7 @@ for _, op in ipairs(ops) do
       end
     else
       back_add(host, score, entry)
-      if wait > 0 then next_ms = math.max(next_ms, now + wait) end
+      rest(wait)
       local dead
       if way == 'h' then
         local failures = (num(h[6]) or 0) + 1
@@ -91,7 +97,7 @@ for _, op in ipairs(ops) do
     put('n', string.format('%d', next_ms), 'q', left)
     on(key, 'HSET', unpack(set))
     if age >= 0 and way ~= 'h' and way ~= 'u' and (h[6] or h[7]) then redis.call('HDEL', key, 'e', 'u', 'x', 'xr') end
-    settle(host, next_ms, left, num(h[3]) or 0)
+    settle(host, next_ms, left, num(h[3]) or 0, rests)
   else
     out[#out + 1] = 'g'
     count('late')

@@ -86,9 +86,11 @@ local function activate(host, next_ms)
   redis.call('PERSIST', key)
 end
 
--- Where a host goes whose turn is over: idle, back into a front queue, asleep or ready. Returns the new state; nil: idle.
-local function settle(host, next_ms, left, until_ms)
+-- Where a host goes whose turn is over: idle, back into a front queue, asleep or ready. `rests`: it was told to wait, which is more than its
+-- delay. Returns the new state; nil: idle.
+local function settle(host, next_ms, left, until_ms, rests)
   local key = TAG .. 'host:' .. host
+  local far = next_ms - now > (rests and REST_MS or ASLEEP_MS)
   local best = on(TAG .. 'back:' .. host, 'ZRANGE', 0, 0)[1]
   if not best and refill(host) then best = on(TAG .. 'back:' .. host, 'ZRANGE', 0, 0)[1] end
   if not best then
@@ -96,12 +98,12 @@ local function settle(host, next_ms, left, until_ms)
     redis.call('PEXPIRE', key, next_ms > 0 and HOST_TTL_MS or 0)
     return
   end
-  if tokens > 0 and (left <= 0 or now >= until_ms) and next_ms - now <= ASLEEP_MS then
+  if tokens > 0 and (left <= 0 or now >= until_ms) and not far then
     push_token(host, string.sub(best, 1, 1), '')
     redis.call('HDEL', key, 'q', 'g')
     return 'w'
   end
-  local s = next_ms - now > ASLEEP_MS and 'a' or 'r'
+  local s = far and 'a' or 'r'
   on(TAG .. (s == 'a' and 'asleep' or 'ready'), 'ZADD', string.format('%d', next_ms), host)
   on(key, 'HSET', 's', s)
   return s
