@@ -67,8 +67,11 @@ _TOOLS = ("shell", "fetch", "view", "parse", "check", "bench")
 
 
 def _is_tool(argv: list[str]) -> bool:
-    """Scrapy's commands that look at single pages: they need the download path, not the frontier."""
-    return len(argv) > 1 and Path(argv[0]).name in ("scrapy", "__main__.py", "cmdline.py") and argv[1] in _TOOLS
+    """Is this one of Scrapy's commands that look at single pages? They need the download path, not the frontier. `argv`: sys.orig_argv,
+    since Scrapy takes the command out of sys.argv."""
+    names = [Path(word).name for word in argv]
+    at = next((i for i, name in enumerate(names) if name in ("scrapy", "scrapy.exe")), None)
+    return at is not None and next((word for word in argv[at + 1 :] if not word.startswith("-")), "") in _TOOLS
 
 
 class Addon:
@@ -86,7 +89,7 @@ class Addon:
         values = dict(SETTINGS)
         if config.contact:
             values["USER_AGENT"] = f"crawlweb/{__version__} (+{config.contact})"
-        if _is_tool(sys.argv):
+        if _is_tool(sys.orig_argv):
             values = {"USER_AGENT": values["USER_AGENT"]}
         else:
             self._take_over(settings, int(settings.getint("CONCURRENT_REQUESTS") or 0))
@@ -100,8 +103,8 @@ class Addon:
         for path in REMOVED:
             middlewares.set(path, None, "addon")
         for path, at in MIDDLEWARES.items():
-            settings.setdefault_in_component_priority_dict("DOWNLOADER_MIDDLEWARES", path, at)
-        settings.setdefault_in_component_priority_dict("EXTENSIONS", "crawlweb.extensions.progress.Progress", 0)
+            middlewares.setdefault(path, at)
+        settings["EXTENSIONS"].setdefault("crawlweb.extensions.progress.Progress", 0)
         slots = dict(settings.getdict("DOWNLOAD_SLOTS"))
         slots[DOWNLOAD_SLOT] = {"concurrency": max(concurrency, SETTINGS["CONCURRENT_REQUESTS"]), "delay": 0, "jitter": 0}
         settings.set("DOWNLOAD_SLOTS", slots, max(SETTINGS_PRIORITIES["addon"], settings.getpriority("DOWNLOAD_SLOTS") or 0))

@@ -64,7 +64,6 @@ class Crawl:
         """ConfigError, one line, before anything is changed, for whatever the crawl cannot start with."""
         config, seeds = self.config, SeedSource(self.arguments.seeds, self.canonicalizer)
         await asyncio.to_thread(seeds.check)
-        await self._open_store()
         url = config.redis_url
         if not url:
             self._server = PrivateServer(Path(config.data_dir), config.redis_binary)
@@ -81,6 +80,7 @@ class Crawl:
         self.frontier = Frontier(redis, config.crawl, config.partitions, self.worker_id, limits)
         self.meta = Meta(self.frontier)
         try:
+            await self._open_store()
             await self._agree(explicit)
         except ConfigError:
             await self._leave_redis()
@@ -119,9 +119,7 @@ class Crawl:
         links = []
         for target in targets:
             if scope.contains(target):
-                links.append(
-                    Link(target.host, target.key, Entry(target.url, front_queue(path_depth(target.url)), depth, referrer), NORMAL)
-                )
+                links.append(Link(target.host, target.key, Entry(target.url, front_queue(path_depth(target.url)), depth, referrer), NORMAL))
         count("links/out_of_scope", len(targets) - len(links))
         self.worker.add_links(links, ticket)
 

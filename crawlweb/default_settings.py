@@ -1,4 +1,4 @@
-"""The one table of settings: docs/settings.md is generated from it, `load` reads it. Plain Scrapy settings; `-s NAME=VALUE` works for all."""
+"""The one table of settings: docs/settings.md is generated from it, `load` reads it. `-s NAME=VALUE` works for all."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Config:
 
 
 def setting_name(row: Any) -> str:
-    return row.metadata["name"] or PREFIX + row.name.upper()
+    return str(row.metadata["name"] or PREFIX + row.name.upper())
 
 
 NAMES = {setting_name(row): row for row in fields(Config)}

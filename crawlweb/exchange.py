@@ -65,9 +65,7 @@ class Exchange(asyncio.Protocol):
     Afterwards either `error` is set, or `head`, `payload`, `body`, `truncated` and `flags` hold the response.
     """
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, method: str, wanted: Callable[[Head], bool], cap_bytes: int
-    ) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, method: str, wanted: Callable[[Head], bool], cap_bytes: int) -> None:
         self.done: asyncio.Future[None] = loop.create_future()
         self.error: FetchError | None = None
         self.head: Head | None = None

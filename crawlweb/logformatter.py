@@ -20,9 +20,8 @@ class LogFormatter(logformatter.LogFormatter):
     def scraped(self, item: Any, response: Response | Failure | None, spider: Spider) -> LogFormatterResult:  # noqa: ARG002
         return {"level": logging.DEBUG, "msg": "Scraped %(src)s", "args": {"src": response}}
 
-    def download_error(
-        self, failure: Failure, request: Request, spider: Spider, errmsg: str | None = None
-    ) -> LogFormatterResult:
+    def download_error(self, failure: Failure, request: Request, spider: Spider, errmsg: str | None = None) -> LogFormatterResult:
         if isinstance(failure.value, CrawlwebError):
-            return {"level": logging.DEBUG, "msg": "No page from %(request)s: %(error)s", "args": {"request": request, "error": failure.value}}
+            args = {"request": request, "error": failure.value}
+            return {"level": logging.DEBUG, "msg": "No page from %(request)s: %(error)s", "args": args}
         return super().download_error(failure, request, spider, errmsg)

@@ -1,4 +1,4 @@
-"""Scrapy requests as entries of the frontier, and back. JSON and a whitelist: nothing that is named in Redis is imported or called unseen."""
+"""Scrapy requests as entries of the frontier, and back: JSON and a whitelist, nothing that Redis names is imported or called unseen."""
 
 from __future__ import annotations
 
@@ -16,10 +16,20 @@ from .errors import CrawlwebError
 
 CLASSES: dict[str, type[Request]] = {"Request": Request, "FormRequest": FormRequest, "JsonRequest": JsonRequest}
 SPIDER_METHODS = {"_callback", "_errback"}  # CrawlSpider's own, not public by name
-# Carried along by `meta=response.meta`, retry and redirect, and meaningless or harmful in another request (scrapy-redis and peers learned it).
-_META_LEFT_OUT = {"download_slot", "download_latency", "download_timeout", "retry_times", "depth", "is_start_request", "playwright_page"}
+# Carried along by `meta=response.meta`, retry and redirect; meaningless or harmful in another request.
+_META_LEFT_OUT = {
+    "depth",
+    "download_latency",
+    "download_slot",
+    "download_timeout",
+    "is_start_request",
+    "playwright_page",
+    "retry_times",
+    "verbatim_url",
+}
 _META_PREFIXES_LEFT_OUT = ("crawlweb_", "redirect_")
 _LOCAL = "local"
+MAX_CHARS = 50_000  # of a request as JSON; larger ones stay in the process
 
 
 class NotSerialisable(CrawlwebError):
@@ -61,8 +71,11 @@ def to_fields(request: Request, spider: Spider) -> dict[str, object]:
         if value:
             fields[name] = value
     try:
-        if fields != json.loads(json.dumps(fields)):
+        text = json.dumps(fields)
+        if fields != json.loads(text):
             raise NotSerialisable("meta or cb_kwargs that JSON changes")
+        if len(text) > MAX_CHARS:
+            raise NotSerialisable(f"{len(text)} characters as JSON")
     except (TypeError, ValueError) as e:
         raise NotSerialisable(f"meta or cb_kwargs: {e}") from None
     return fields
@@ -87,7 +100,7 @@ def from_fields(url: str, fields: dict[str, object], spider: Spider) -> Request:
             method=str(fields.get("method", "GET")),
             body=base64.b64decode(str(fields.get("body", "")), validate=True),
             headers={str(k): [str(v) for v in values] for k, values in headers},
-            meta={str(k): v for k, v in meta.items()},
+            meta={**{str(k): v for k, v in meta.items()}, "verbatim_url": True},
             cb_kwargs={str(k): v for k, v in kwargs.items()},
             dont_filter=True,
             **functions,

@@ -118,15 +118,19 @@ class Scheduler(BaseScheduler):
         stats.set_value("crawlweb/redis/calls", self.crawl.frontier.calls)
 
     def _watch_slot(self) -> None:
-        """`remove_request` of the engine's slot is the one place where every way of a request ends."""
-        slot: Any = self.crawler.engine._slot  # type: ignore[union-attr]
-        remove = slot.remove_request
+        """The engine's slot: in `remove_request` every way of a request ends, `close` is the first to know of closing."""
+        slot: Any = self.crawler.engine._slot
+        remove, close = slot.remove_request, slot.close
 
         def remove_request(request: Request) -> None:
             self._finished(request)
             remove(request)
 
-        slot.remove_request = remove_request
+        async def close_slot() -> None:
+            self.crawl.worker.stop()
+            await close()
+
+        slot.remove_request, slot.close = remove_request, close_slot
 
     def _wake(self) -> None:
         """Makes the engine ask again; without it, it would on its next heartbeat."""
@@ -154,10 +158,6 @@ class Scheduler(BaseScheduler):
         return self._reason
 
     def next_request(self) -> Request | None:
-        slot: Any = self.crawler.engine._slot  # type: ignore[union-attr]
-        if slot.closing is not None:
-            self.crawl.worker.stop()
-            return None
         while (job := self.crawl.worker.next_job()) is not None:
             request = self._request(job)
             if request is not None:
@@ -202,10 +202,10 @@ class Scheduler(BaseScheduler):
         """The Scrapy request of a job; None if it could not be made, and the job is finished then."""
         lease, entry = job.lease, job.lease.entry
         if job.robots_url:
-            request = Request(job.robots_url, callback=_no_page, errback=self._failed, dont_filter=True)
-            request.meta.update(crawlweb_any_type=True, handle_httpstatus_all=True)
+            meta = {"verbatim_url": True, "crawlweb_any_type": True, "handle_httpstatus_all": True}
+            request = Request(job.robots_url, callback=_no_page, errback=self._failed, dont_filter=True, meta=meta)
         elif not entry.request:
-            request = Request(entry.url, errback=self._failed, dont_filter=True)
+            request = Request(entry.url, errback=self._failed, dont_filter=True, meta={"verbatim_url": True})
         elif LocalRequests.is_local(entry.request):
             kept = self._local.take(entry.request)
             if kept is None:
@@ -221,6 +221,7 @@ class Scheduler(BaseScheduler):
                 self._count("quarantined")
                 self.crawl.worker.finish(job, Outcome(lease, "q", arg="request"))
                 return None
+            request.errback = request.errback or self._failed
         request.meta.update(depth=entry.depth, download_slot=DOWNLOAD_SLOT, crawlweb_deadline=lease.expires)
         return request
 
@@ -280,5 +281,3 @@ class Scheduler(BaseScheduler):
 
 def _no_page(response: Response) -> None:
     """robots.txt is for us, not for the spider."""
-
-

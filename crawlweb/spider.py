@@ -1,9 +1,11 @@
-"""The bundled spider: one parse a page, links to the frontier in bulk, one item."""
+"""The bundled spider: one parse a page, links to the frontier in bulk, one item. Seeds are sent by the scheduler, in bulk too."""
 
 from __future__ import annotations
 
+import difflib
 import hashlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
+from dataclasses import fields
 from typing import Any
 
 from scrapy import Spider
@@ -12,29 +14,34 @@ from scrapy.http import HtmlResponse, Response, TextResponse
 from .content.charset import decode
 from .content.page import parse_page
 from .errors import ConfigError
-from .records import Page, WarcRef
+from .policy.canonical import Canonicalizer
+from .records import Entry, Page, WarcRef
 from .scheduler import Scheduler
 from .seeds import SpiderArguments
 
+_DEFAULT_CANONICALIZER = Canonicalizer()
+ARGUMENTS = [argument.name for argument in fields(SpiderArguments)]
+
 
 class WebSpider(Spider):
-    """`scrapy crawl web -a seeds=https://example.com`. Arguments: seeds.SpiderArguments. Subclass it and override `item`, or `parse`."""
+    """`scrapy crawl web -a seeds=https://example.com`; arguments: seeds.SpiderArguments. Subclasses override `item` or `parse`."""
 
     name = "web"
 
-    def __init__(self, seeds: str | None = None, scope: str | None = None, max_pages: Any = None, max_depth: Any = None, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+    def __init__(
+        self, seeds: str | None = None, scope: str | None = None, max_pages: Any = None, max_depth: Any = None, **kwargs: Any
+    ) -> None:
+        super().__init__()
         try:
+            if kwargs:
+                name = next(iter(kwargs))
+                near = difflib.get_close_matches(name, ARGUMENTS, n=1, cutoff=0)[0]
+                raise ConfigError(f"{name}={kwargs[name]!r}: there is no such argument; the nearest is {near}")
             self.arguments = SpiderArguments.parse(seeds, scope, max_pages, max_depth)
         except ConfigError as e:
             raise SystemExit(f"crawlweb: {e}") from None
 
-    async def start(self) -> AsyncIterator[Any]:
-        """Nothing: the scheduler sends the seeds, in bulk."""
-        for nothing in ():
-            yield nothing
-
-    def parse(self, response: Response, **kwargs: Any) -> Iterator[dict[str, Any]]:
+    def parse(self, response: Response, **kwargs: Any) -> Iterator[dict[str, Any]]:  # noqa: ARG002
         content_type = (response.headers.get("Content-Type") or b"").decode("latin-1")
         if isinstance(response, HtmlResponse):
             page = parse_page(response.body, response.url, content_type)
@@ -48,27 +55,25 @@ class WebSpider(Spider):
 
     def item(self, response: Response, page: Page, links: list[str]) -> dict[str, Any]:
         """The item of a page; fields as in docs/extending.md."""
-        scheduler = self._scheduler
-        request = response.request
-        assert request is not None
-        job = scheduler.job_of(request)
-        entry = job.lease.entry if job else None
-        warc: WarcRef | None = request.meta.get("crawlweb_warc")
-        canonicalizer = scheduler.canonicalizer
+        scheduler, request = self._scheduler, response.request
+        job = scheduler.job_of(request) if scheduler else None
+        entry = job.lease.entry if job else Entry(response.url)
+        meta = request.meta if request else {}
+        warc: WarcRef | None = meta.get("crawlweb_warc")
         return {
-            "url": entry.found_as or entry.url if entry else response.url,
+            "url": entry.found_as or entry.url,
             "final_url": response.url,
-            "canonical_url": canonicalizer.canonical_url(response.url),
-            "url_key": canonicalizer.url_key(response.url).hex(),
+            "canonical_url": self._canonicalizer.canonical_url(response.url),
+            "url_key": self._canonicalizer.url_key(response.url).hex(),
             "status": response.status,
-            "fetched_at": request.meta.get("crawlweb_fetched_at"),
+            "fetched_at": meta.get("crawlweb_fetched_at"),
             "content_type": (response.headers.get("Content-Type") or b"").decode("latin-1"),
             "encoding": page.encoding,
             "title": page.title,
             "text": page.text,
             "links": links,
-            "depth": entry.depth if entry else 0,
-            "referrer": entry.referrer if entry else "",
+            "depth": entry.depth,
+            "referrer": entry.referrer,
             "content_hash": hashlib.sha256(response.body).hexdigest(),
             "warc_file": warc.file if warc else None,
             "warc_offset": warc.offset if warc else None,
@@ -77,15 +82,17 @@ class WebSpider(Spider):
 
     def _follow(self, response: Response, page: Page) -> list[str]:
         """Sends the links of a page to the frontier; returns them as URLs."""
-        scheduler = self._scheduler
-        targets = scheduler.canonicalizer.targets(page.hrefs, page.base_url)
-        if not page.nofollow and response.request is not None:
-            scheduler.add_links(response.request, targets)
+        targets = self._canonicalizer.targets(page.hrefs, page.base_url)
+        if self._scheduler and response.request and not page.nofollow:
+            self._scheduler.add_links(response.request, targets)
         return [target.url for target in targets]
 
     @property
-    def _scheduler(self) -> Scheduler:
-        scheduler = self.crawler.engine.scheduler  # type: ignore[union-attr]
-        if not isinstance(scheduler, Scheduler):
-            raise ConfigError('the spider needs crawlweb\'s scheduler: ADDONS = {"crawlweb.Addon": 0}')
-        return scheduler
+    def _scheduler(self) -> Scheduler | None:
+        """None in `scrapy parse` and the like, which crawl nothing."""
+        scheduler = self.crawler.engine.scheduler if self.crawler.engine else None
+        return scheduler if isinstance(scheduler, Scheduler) else None
+
+    @property
+    def _canonicalizer(self) -> Canonicalizer:
+        return self._scheduler.canonicalizer if self._scheduler else _DEFAULT_CANONICALIZER

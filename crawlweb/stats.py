@@ -29,6 +29,8 @@ STATS = {
     "crawlweb/truncated/<why>": "bodies cut: length, time, disconnect",
     "crawlweb/wrong_type": "responses whose type is not wanted",
     "crawlweb/quarantined": "entries in Redis that are not ours",
+    "crawlweb/replaced": "requests that a middleware answered with another request",
+    "crawlweb/local/elsewhere": "requests that only another process can make",
+    "crawlweb/errors/enqueue": "requests of a spider that could not be put into the frontier",
     "crawlweb/redis/calls": "calls to Redis",
-    "crawlweb/max_callback_ms": "longest time that a callback of ours held the event loop",
 }

@@ -75,7 +75,7 @@ class RecentKeys:
 
 
 class Worker:
-    """`capacity`: leases in hand at a time. `wake` is called when `next_job` may have something; `ended` with the reason when the crawl is over."""
+    """`capacity`: leases in hand at a time. `wake` is called when `next_job` may have something, `ended` when the crawl is over (why)."""
 
     def __init__(
         self,

@@ -44,7 +44,7 @@ class Progress:
         self._loop.start(INTERVAL_S, now=False)
 
     def spider_idle(self) -> None:
-        scheduler = self._crawler.engine.scheduler  # type: ignore[union-attr]
+        scheduler = self._scheduler
         if not isinstance(scheduler, Scheduler):
             return
         if scheduler.reason is None:
@@ -57,7 +57,8 @@ class Progress:
         seconds = time.monotonic() - self._began
         kinds = ", ".join(f"{kind} {n}" for kind, n in sorted(self._by_prefix("errors/").items())) or "none"
         logger.info(
-            "crawl %s: %d pages, %.1f MB, %d hosts, %d requests in %.0f s; errors: %s; links: %d new, %d known; disallowed by robots.txt: %d",
+            "crawl %s: %d pages, %.1f MB, %d hosts, %d requests in %.0f s; errors: %s; "
+            "links: %d new, %d known; disallowed by robots.txt: %d",
             REASON_TEXTS.get(reason, reason),
             self._stat("pages"),
             self._stat("bytes") / 1e6,
@@ -72,10 +73,15 @@ class Progress:
 
     def _report(self) -> None:
         pages = self._stat("pages")
-        scheduler = self._crawler.engine.scheduler  # type: ignore[union-attr]
+        scheduler = self._scheduler
         in_hand = len(scheduler.crawl.worker.in_hand) if isinstance(scheduler, Scheduler) else 0
         logger.info("%d pages (%.1f/s), %d leases in hand", pages, (pages - self._pages_before) / INTERVAL_S, in_hand)
         self._pages_before = pages
+
+    @property
+    def _scheduler(self) -> object:
+        engine = self._crawler.engine
+        return engine.scheduler if engine else None
 
     def _stat(self, name: str) -> int:
         assert self._crawler.stats is not None

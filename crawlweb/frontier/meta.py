@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any, cast
 
 from redis.asyncio import Redis
@@ -14,7 +15,8 @@ from .keys import SCHEMA, crawl_key
 SEEDING_S = 15.0  # a worker that reads seeds says so again within this
 _SCOPE_BATCH = 1000
 
-# max_pages. KEYS: pages, permits. ARGV: most pages, how many, ms they last, url keys (8 bytes) …  A key that was stored or holds a permit needs none.
+# max_pages. KEYS: pages, permits. ARGV: most pages, ms that a permit lasts, URL keys (8 bytes) …
+# A key that was stored or holds a permit needs none.
 _PERMIT = """
 local t = redis.call('TIME')
 local now = tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000)
@@ -51,8 +53,8 @@ class Meta:
         return crawl_key(self._frontier.crawl, name)
 
     async def agree(self, wanted: Mapping[str, str], explicit: Mapping[str, str]) -> dict[str, str]:
-        """The values of the crawl: the first worker's. `explicit`: name here → name of the setting or argument that somebody typed; ConfigError if
-        the crawl has another value for one of those, before anything is written."""
+        """The values of the crawl: the first worker's. `explicit`: name here → the setting or argument that somebody typed;
+        ConfigError if the crawl has another value for one of those, before anything is written."""
         wanted = {"schema": str(SCHEMA), **wanted}
 
         def refuse(have: dict[str, str]) -> None:
@@ -98,7 +100,7 @@ class Meta:
         new = [name for name in names if name not in self.scope]
         for first in range(0, len(new), _SCOPE_BATCH):
             batch = new[first : first + _SCOPE_BATCH]
-            await self._frontier.patiently(lambda batch=batch: cast(Any, self._redis.sadd(self._key("scope"), *batch)))
+            await self._frontier.patiently(partial(self._redis.sadd, self._key("scope"), *batch))
         self.scope.update(new)
 
     async def refresh_scope(self) -> None:
@@ -110,7 +112,7 @@ class Meta:
 
     async def permits(self, max_pages: int, keys: list[bytes], lease_s: float) -> tuple[list[bool], int]:
         """May these URLs be fetched without going over `max_pages`? And how many pages are stored."""
-        args = (self._key("pages"), self._key("permits"), max_pages, round(lease_s * 2000), *(key[:8] for key in keys))
+        args: list[Any] = [self._key("pages"), self._key("permits"), max_pages, round(lease_s * 2000), *(key[:8] for key in keys)]
         answer = await self._frontier.patiently(lambda: cast(Any, self._redis.eval(_PERMIT, 2, *args)))
         return [letter == "y" for letter in answer[0].decode()], int(answer[1])
 

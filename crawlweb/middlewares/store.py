@@ -76,6 +76,6 @@ class StoreMiddleware:
 
     @property
     def _scheduler(self) -> Scheduler:
-        scheduler: Any = self._crawler.engine.scheduler  # type: ignore[union-attr]
+        scheduler: Any = self._crawler.engine.scheduler
         assert isinstance(scheduler, Scheduler)
         return scheduler
