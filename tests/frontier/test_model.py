@@ -25,7 +25,7 @@ from rig import Rig, hosts_in, link
 
 from crawlweb.errors import FrontierError
 from crawlweb.frontier import codec, scripts
-from crawlweb.frontier.frontier import EXACT, NORMAL, UNCHECKED, Lease, Limits, Outcome
+from crawlweb.frontier.frontier import EXACT, GUARD_MS, NORMAL, UNCHECKED, Lease, Limits, Outcome
 from crawlweb.records import Entry
 
 LONG = bool(os.environ.get("CRAWLWEB_LONG"))
@@ -273,7 +273,7 @@ class FrontierModel(RuleBasedStateMachine):
             old = host.latency_ms
             host.latency_ms = latency if old is None else math.floor((3 * old + latency) / 4 + 0.5)
         if ago is not None:
-            host.next_ms = max(host.next_ms, now - ago + self.delay_ms(host))
+            host.next_ms = max(host.next_ms, now - max(0, ago - GUARD_MS) + self.delay_ms(host))
         held = part.held.pop(got.token, None)
         if not held:
             return "g"
