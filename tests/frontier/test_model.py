@@ -169,6 +169,7 @@ class FrontierModel(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
+        self.tick(0)
         assert self.rig.run(self.rig.f.lease(0, 5)) == (None, [])
 
     @rule(worker=WORKERS, p=PARTS, items=st.lists(ITEMS, min_size=1, max_size=8), mode=MODES)
@@ -233,7 +234,7 @@ class FrontierModel(RuleBasedStateMachine):
                 busy = any(h.url.host == name for h in part.held.values())
                 has = any(u.host == name and (u.place == "queued" or (u.place == "waiting" and u.due_ms <= now)) for u in part.urls)
                 due = has and not busy and host.next_ms <= now + LOOK_MS and host.dead_ms <= now and name not in tainted
-                assert not due, (f"{name} was passed over", now, host, self.rig.dump())
+                assert not due, f"{name} was passed over at {now}: {host} {self.about(name)}"
         return leases
 
     @rule(worker=WORKERS, p=PARTS, outcomes=st.lists(OUTCOMES, min_size=1, max_size=4), mode=MODES)
@@ -509,6 +510,10 @@ class FrontierModel(RuleBasedStateMachine):
                 score = dict(backs.get(u.host, [])).get(u.id[1])
                 assert score is not None, "did not come back"
                 assert score <= u.back_score, "did not come back to its place"
+
+    def about(self, name: str) -> dict[bytes, Any]:
+        """What Redis has on a host, for the message of a failure."""
+        return {k: v for k, v in self.rig.dump().items() if b"bloom" not in k and name.encode() in repr((k, v)).encode()}
 
     def drain(self) -> None:
         """All of it comes to an end."""

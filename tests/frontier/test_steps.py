@@ -108,6 +108,22 @@ def test_a_completion_of_a_gone_lease_only_moves_the_clock_and_keeps_the_crawl_d
     assert round(1000 * (rig.run(rig.f.lease(0, 5))[0] or 0)) == 30_000
 
 
+def test_a_sleeper_whose_clock_a_late_completion_moved_sleeps_on(rig: Rig) -> None:
+    rig.enqueue(*links("a.org", 2))
+    (late,) = rig.lease()
+    rig.later(60_000)
+    rig.lease()
+    rig.later(1_000)
+    (lease,) = rig.lease()
+    rig.complete(lease, "l", ago_ms=None, wait_s=100)
+    rig.complete(late, robots=("https://a.org", b"", 1000, 300_000))
+    rig.later(100_000)
+    assert rig.lease() == []
+    rig.check()
+    rig.later(200_000)
+    assert len(rig.lease()) == 1
+
+
 def test_a_release_gives_the_exact_place_back_and_counts_nothing(rig: Rig) -> None:
     rig.enqueue(*links("a.org", 4))
     (lease,) = rig.lease()

@@ -45,8 +45,8 @@ end
 reclaim(num(ARGV[8]), num(ARGV[9]), num(ARGV[10]), num(ARGV[11]))
 
 for _, host in ipairs(on(TAG .. 'asleep', 'ZRANGEBYSCORE', '-inf', string.format('%d', now + num(ARGV[5])), 'LIMIT', 0, MOVE_MOST)) do
-  activate(host, num(on(TAG .. 'host:' .. host, 'HGET', 'n') or 0))
-  redis.call('ZREM', TAG .. 'asleep', host)
+  local s = activate(host, num(on(TAG .. 'host:' .. host, 'HGET', 'n') or 0))
+  if s ~= 'a' then redis.call('ZREM', TAG .. 'asleep', host) end  -- a late completion may have moved its clock
 end
 
 for _, text in ipairs(on(TAG .. 'wait', 'ZRANGEBYSCORE', '-inf', string.format('%d', now), 'LIMIT', 0, MOVE_MOST)) do

@@ -75,7 +75,7 @@ local function push_token(host, k, entry)
   tokens = tokens + 1
 end
 
--- Gives a host with URLs in its back queue an active place, or lets it sleep.
+-- Gives a host with URLs in its back queue an active place, or lets it sleep. Returns its state.
 local function activate(host, next_ms)
   local key = TAG .. 'host:' .. host
   local at = math.max(next_ms, now)
@@ -84,6 +84,7 @@ local function activate(host, next_ms)
   on(key, 'HSET', 's', far and 'a' or 'r', 'q', QUANTUM_URLS, 'g', string.format('%d', now + QUANTUM_MS))
   redis.call('HDEL', key, 't', 'k')
   redis.call('PERSIST', key)
+  return far and 'a' or 'r'
 end
 
 -- Where a host goes whose turn is over: idle, back into a front queue, asleep or ready. `rests`: it was told to wait, which is more than its
