@@ -569,7 +569,7 @@ def run(machine: type[FrontierModel], url: str, examples: int, steps: int) -> No
 
 @pytest.mark.parametrize("machine", [FrontierModel, NarrowFrontierModel])
 def test_any_order_of_steps_keeps_the_promises(machine: type[FrontierModel], redis_url: str) -> None:
-    run(machine, redis_url, 100, 50)
+    run(machine, redis_url, 25, 50)
 
 
 @pytest.mark.slow

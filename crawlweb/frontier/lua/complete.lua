@@ -26,8 +26,12 @@ for _, op in ipairs(ops) do
   local kind = ARG[op[3]]
   if kind == nil or (kind and type(op[7]) ~= kind) then return redis.error_reply('ERR no such way to end a lease: ' .. tostring(op[3])) end
 end
-local out = {}
-for _, op in ipairs(ops) do
+local out, tokens_of, ended, held = {}, {}, {}, {}
+for i, op in ipairs(ops) do tokens_of[i] = op[1] end
+in_thousands(tokens_of, function(...)
+  for _, text in ipairs(on(TAG .. 'leased', 'HMGET', ...)) do held[#held + 1] = text end
+end)
+for i, op in ipairs(ops) do
   local token, host, way, age, latency, wait, arg, robots = unpack(op)
   local key = TAG .. 'host:' .. host
   local h = on(key, 'HMGET', 'n', 'q', 'g', 'c', 'l', 'e', 'u', 's')
@@ -57,7 +61,7 @@ for _, op in ipairs(ops) do
       next_ms, rests = math.max(next_ms, now + ms), true
     end
   end
-  local found, score, entry = lease_of(token)
+  local found, score, entry = read_lease(not ended[token] and held[i])
   if found == host then
     out[#out + 1] = 'k'
     if way == 'd' then
@@ -92,12 +96,12 @@ for _, op in ipairs(ops) do
       end
       if dead then put('x', string.format('%d', now + arg[2]), 'xr', arg[3]) end
     end
-    end_lease(token)
+    ended[token] = true
+    ended[#ended + 1] = token
     local left = (num(h[2]) or 0) - (age >= 0 and 1 or 0)
     put('n', string.format('%d', next_ms), 'q', left)
-    on(key, 'HSET', unpack(set))
     if age >= 0 and way ~= 'h' and way ~= 'u' and (h[6] or h[7]) then redis.call('HDEL', key, 'e', 'u', 'x', 'xr') end
-    settle(host, next_ms, left, num(h[3]) or 0, rests)
+    settle(host, next_ms, left, num(h[3]) or 0, rests, set)
   else
     out[#out + 1] = 'g'
     count('late')
@@ -108,5 +112,6 @@ for _, op in ipairs(ops) do
     end
   end
 end
+end_leases(ended)
 finish()
 return answer('c', table.concat(out))

@@ -1,7 +1,7 @@
 -- lease: the next URL of each host whose time has come, one a host, in flight until completed, released or expired.
 -- uses: common place reclaim promote
 --
--- ARGV[3]  most leases    ARGV[4] ms that a lease lasts    ARGV[5] look-ahead ms: a lease may carry a not-before that is so far away
+-- ARGV[3]  most leases (never over 1,000)    ARGV[4] ms that a lease lasts    ARGV[5] look-ahead ms: a lease may carry a not-before that is so far away
 -- ARGV[6]  hosts wanted active    ARGV[7] most tokens looked at    ARGV[8] most expired leases reclaimed (0: none)
 -- ARGV[9]  minimum delay ms    ARGV[10] latency factor    ARGV[11] most ms of the latency part (as complete)
 -- Returns  msgpack [ms until something may be due (-1: nothing is here), [token, host, entry, not-before in ms, failures of the host in a
@@ -68,10 +68,10 @@ local function move(host, next_ms)
   if settle(host, next_ms, 1, now + 1) ~= 'r' then redis.call('ZREM', TAG .. 'ready', host) end
 end
 
-local leases = {}
+local leases, leased, expiries, gone = {}, {}, {}, {}
 local expiry = string.format('%d', now + num(ARGV[4]))
 local latest = now + num(ARGV[5])
-local ready = on(TAG .. 'ready', 'ZRANGEBYSCORE', '-inf', string.format('%d', latest), 'LIMIT', 0, num(ARGV[3]))
+local ready = on(TAG .. 'ready', 'ZRANGEBYSCORE', '-inf', string.format('%d', latest), 'LIMIT', 0, math.min(num(ARGV[3]), 1000))
 for _, host in ipairs(ready) do
   local key, back = TAG .. 'host:' .. host, TAG .. 'back:' .. host
   local h = on(key, 'HMGET', 'n', 'x', 'xr', 'e', 'u')
@@ -92,13 +92,21 @@ for _, host in ipairs(ready) do
     move(host, next_ms)
   else
     local token = ARGV[1] .. ':' .. ARGV[2] .. ':' .. (#leases + 1)
-    on(TAG .. 'leased', 'HSET', token, host .. '\t' .. score_text(num(best[2])) .. '\t' .. best[1])
-    on(TAG .. 'leases', 'ZADD', expiry, token)
-    on(key, 'HSET', 's', 'f')
-    redis.call('ZREM', back, best[1])
-    redis.call('ZREM', TAG .. 'ready', host)
+    local n = #leased
+    leased[n + 1], leased[n + 2] = token, host .. '\t' .. score_text(num(best[2])) .. '\t' .. best[1]
+    expiries[n + 1], expiries[n + 2] = expiry, token
+    gone[#gone + 1] = host
     leases[#leases + 1] = {token, host, best[1], math.max(0, next_ms - now), num(h[4]) or 0, h[5] and now - num(h[5]) or -1}
   end
+end
+if #leases > 0 then
+  on(TAG .. 'leased', 'HSET', unpack(leased))
+  on(TAG .. 'leases', 'ZADD', unpack(expiries))
+  for i, host in ipairs(gone) do
+    on(TAG .. 'host:' .. host, 'HSET', 's', 'f')
+    redis.call('ZREM', TAG .. 'back:' .. host, leases[i][3])
+  end
+  redis.call('ZREM', TAG .. 'ready', unpack(gone))
 end
 finish()
 answer('l', #leases)

@@ -88,24 +88,31 @@ local function activate(host, next_ms)
 end
 
 -- Where a host goes whose turn is over: idle, back into a front queue, asleep or ready. `rests`: it was told to wait, which is more than its
--- delay. Returns the new state; nil: idle.
-local function settle(host, next_ms, left, until_ms, rests)
+-- delay. `set`: fields of the host to be written with its state. Returns the new state; nil: idle.
+local function settle(host, next_ms, left, until_ms, rests, set)
   local key = TAG .. 'host:' .. host
   local far = next_ms - now > (rests and REST_MS or ASLEEP_MS)
-  local best = on(TAG .. 'back:' .. host, 'ZRANGE', 0, 0)[1]
-  if not best and refill(host) then best = on(TAG .. 'back:' .. host, 'ZRANGE', 0, 0)[1] end
+  local best = on(TAG .. 'back:' .. host, 'ZRANGE', 0, 0, 'WITHSCORES')[2]
+  if not best and refill(host) then best = redis.call('ZRANGE', TAG .. 'back:' .. host, 0, 0, 'WITHSCORES')[2] end
   if not best then
+    if set then on(key, 'HSET', unpack(set)) end
     redis.call('HDEL', key, 's', 'q', 'g', 't', 'k')
-    redis.call('PEXPIRE', key, next_ms > 0 and HOST_TTL_MS or 0)
+    if next_ms == 0 then redis.call('HSET', key, 'n', 0) end  -- enqueue knows by it that the key expires
+    redis.call('PEXPIRE', key, HOST_TTL_MS)
     return
   end
   if tokens > 0 and (left <= 0 or now >= until_ms) and not far then
-    push_token(host, string.sub(best, 1, 1), '')
+    if set then on(key, 'HSET', unpack(set)) end
+    local k = math.max(0, math.min(9, math.floor(num(best) / PRIORITY_STEP)))  -- of the score: the entry may not be ours
+    push_token(host, string.format('%d', k), '')
     redis.call('HDEL', key, 'q', 'g')
     return 'w'
   end
   local s = far and 'a' or 'r'
   on(TAG .. (s == 'a' and 'asleep' or 'ready'), 'ZADD', string.format('%d', next_ms), host)
-  on(key, 'HSET', 's', s)
+  set = set or {}
+  set[#set + 1] = 's'
+  set[#set + 1] = s
+  on(key, 'HSET', unpack(set))
   return s
 end

@@ -4,17 +4,27 @@
 
 local MAX_EXPIRIES = 3
 
-local function end_lease(token)
-  redis.call('HDEL', TAG .. 'leased', token)
-  redis.call('ZREM', TAG .. 'leases', token)
+-- Runs a function on lists of at most 1,000: a call takes 7,999 arguments.
+local function in_thousands(list, call)
+  for first = 1, #list, 1000 do call(unpack(list, first, math.min(first + 999, #list))) end
+end
+
+local function end_leases(tokens)
+  in_thousands(tokens, function(...)
+    redis.call('HDEL', TAG .. 'leased', ...)
+    redis.call('ZREM', TAG .. 'leases', ...)
+  end)
 end
 
 -- host, score, entry of a lease; nil if there is none, or what stands there is not ours.
-local function lease_of(token)
-  local text = on(TAG .. 'leased', 'HGET', token)
+local function read_lease(text)
   if not text then return nil end
   local host, score, entry = string.match(text, '^([^\t]+)\t(%d+)\t(.*)$')
   if host and is_entry(entry) then return host, num(score), entry end
+end
+
+local function lease_of(token)
+  return read_lease(on(TAG .. 'leased', 'HGET', token))
 end
 
 local function digit(entry, at)
@@ -38,7 +48,7 @@ local function reclaim(most, min_ms, factor, cap_ms)
     local host, score, entry = lease_of(token)
     if not host then
       quarantine('lease', token .. '\t' .. (redis.call('HGET', TAG .. 'leased', token) or ''))
-      end_lease(token)
+      end_leases({token})
     else
       local key = TAG .. 'host:' .. host
       local h = on(key, 'HMGET', 'n', 'q', 'g', 'c', 'l')
@@ -50,7 +60,7 @@ local function reclaim(most, min_ms, factor, cap_ms)
       else
         back_add(host, score, entry)
       end
-      end_lease(token)
+      end_leases({token})
       on(key, 'HSET', 'n', string.format('%d', next_ms))
       settle(host, next_ms, num(h[2]) or 0, num(h[3]) or 0)
     end

@@ -68,23 +68,28 @@ local function has(block, key)
   return true
 end
 
+-- A key that is not seen leaves what mark_seen needs: where it belongs in the newest layer.
+local fresh_name, fresh_at, fresh_segment, fresh_block
 local function is_seen(key)
-  for _, layer in ipairs(layers) do
-    local name, at = place_of(layer, key)
+  for i, layer in ipairs(layers) do
+    local name, at, segment = place_of(layer, key)
     local block = on(name, 'GETRANGE', at, at + 63)
+    if i == 1 then fresh_name, fresh_at, fresh_segment, fresh_block = name, at, segment, block end
     if #block == 64 and has(block, key) then return true end
   end
   return false
 end
 
+-- Marks the key that is_seen was asked for last.
 local function mark_seen(key, expected, rate)
   local layer = layers[1]
+  local name, at, segment, block = fresh_name, fresh_at, fresh_segment, fresh_block
   if layer[4] + layer[5] >= layer[3] then
     add_layer(expected, rate)
     layer = layers[1]
+    name, at, segment = place_of(layer, key)
+    block = ''
   end
-  local name, at, segment = place_of(layer, key)
-  local block = on(name, 'GETRANGE', at, at + 63)
   if #block < 64 then
     local size = math.min(SEGMENT_BLOCKS, layer[2] - segment * SEGMENT_BLOCKS) * 64
     on(name, 'SETRANGE', size - 64, EMPTY)
