@@ -116,12 +116,13 @@ class Crawl:
             return
         referrer = parent.url if self.config.referrer else ""
         scope = self.scope
-        links = []
-        for target in targets:
-            if scope.contains(target):
-                links.append(Link(target.host, target.key, Entry(target.url, front_queue(path_depth(target.url)), depth, referrer), NORMAL))
-        count("links/out_of_scope", len(targets) - len(links))
-        self.worker.add_links(links, ticket)
+        inside = [target for target in targets if scope.contains(target)]
+        count("links/out_of_scope", len(targets) - len(inside))
+        new = [target for target in inside if not self.worker.sent_lately(target.key)]
+        count("links/cached", len(inside) - len(new))
+        self.worker.add_links(
+            (Link(t.host, t.key, Entry(t.url, front_queue(path_depth(t.url)), depth, referrer), NORMAL) for t in new), ticket
+        )
 
     async def _open_store(self) -> None:
         folder, config = self.folder / "warc", self.config

@@ -10,9 +10,8 @@ from .errors import FetchError, LeaseExpired, StoreError
 from .frontier.frontier import NORMAL, UNCHECKED, Link, Outcome
 from .policy import retry, robots
 from .policy.canonical import Canonicalizer
-from .policy.hosts import host_of
 from .records import Entry
-from .worker import Job
+from .worker import Job, is_on_host
 
 STORE_FULL_WAIT_S = 30.0
 REDIRECTS = (301, 302, 303, 307, 308)
@@ -95,18 +94,11 @@ class Judge:
         stat = f"robots/fetched/{answer.decision}"
         if answer.decision == "unreachable":
             return Verdict(self._unreachable(job, sent, retry.retry_after_s(retry_after)), stat)
-        if answer.decision == "redirect" and not self._on_host(answer.to, job.lease.host):
+        if answer.decision == "redirect" and not is_on_host(answer.to, job.lease.host):
             answer, stat = robots.Answer("allow"), "robots/fetched/redirect_other_host"
         crawl_delay_s = robots.Rules(answer).crawl_delay_s
         kept = (job.origin, answer.pack(), round(answer.ttl_s * 1000), -1 if crawl_delay_s is None else round(crawl_delay_s * 1000))
         return Verdict(Outcome(job.lease, "l", sent.ended, sent.latency_s, robots=kept), stat, robots=answer)
-
-    @staticmethod
-    def _on_host(url: str, host: str) -> bool:
-        try:
-            return host_of(url) == host
-        except ValueError:
-            return False
 
     def _redirect(self, job: Job, location: str | None) -> tuple[str, Link | None]:
         """A target in the chain is followed while hops remain, whatever the seen-set says: http → https, slash, a detour and back."""

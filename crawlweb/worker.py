@@ -9,15 +9,17 @@ import asyncio
 import heapq
 import itertools
 import logging
+import math
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from .errors import FrontierError
-from .frontier.frontier import EXACT, NORMAL, Frontier, Lease, Link, Outcome
+from .frontier.frontier import EXACT, Frontier, Lease, Link, Outcome
 from .frontier.meta import SEEDING_S, Meta
 from .policy import robots
+from .policy.hosts import host_of
 from .records import boottime
 
 logger = logging.getLogger(__name__)
@@ -55,6 +57,14 @@ class Job:
     robots_url: str = ""
     robots_hops: int = 0
     ticket: Ticket = field(default_factory=Ticket)
+
+
+def is_on_host(url: str, host: str) -> bool:
+    """Is it this host's clock that a request for the URL must move? An entry in Redis may say anything."""
+    try:
+        return host_of(url) == host
+    except ValueError:
+        return False
 
 
 class RecentKeys:
@@ -135,23 +145,20 @@ class Worker:
             self._wake_in(self._jobs[0][0] - now)
         return None
 
-    def add_links(self, links: Iterable[Link], ticket: Ticket | None = None) -> int:
-        """Queues links for the frontier; returns how many this worker had not sent a moment ago."""
+    def sent_lately(self, key: bytes) -> bool:
+        """The frontier answered for this key a moment ago: a link to it is known there."""
+        return key in self._recent
+
+    def add_links(self, links: Iterable[Link], ticket: Ticket | None = None) -> None:
+        """Queues links for the frontier; `ticket`: the page that is complete only when they are acknowledged."""
         ticket = ticket or Ticket()
-        sent = known = 0
         for link in links:
-            if link.how == NORMAL and link.key in self._recent:
-                known += 1
-                continue
             p = self.frontier.partition_of(link.host)
             self._links[p].append((link, ticket))
             ticket.left += 1
-            sent += 1
+            self._links_waiting += 1
             if len(self._links[p]) == LINK_BATCH:
                 self._flush("links", p)
-        self._links_waiting += sent
-        self._count("links/cached", known)
-        return sent
 
     def finish(self, job: Job, outcome: Outcome, page_key: bytes | None = None) -> None:
         """The page of a job has left the engine. `page_key`: it counts for max_pages under this key."""
@@ -271,17 +278,23 @@ class Worker:
             await asyncio.sleep(POLL_MIN_S)
 
     async def _lease(self, p: int, most: int) -> None:
+        self._due[p] = math.inf  # until the answer tells, or something is put into the partition meanwhile
         next_s, leases = await self.frontier.lease(p, most)
         look_ahead_s = self.frontier.limits.look_ahead_s
         wait_s = POLL_MAX_S if next_s is None else min(POLL_MAX_S, max(POLL_MIN_S, next_s - look_ahead_s * 0.8))
-        self._due[p] = boottime() + (0 if len(leases) == most else wait_s)
+        self._due[p] = min(self._due[p], boottime() + (0 if len(leases) == most else wait_s))
         for lease in leases:
             self.in_hand[lease.token] = lease
         self._count("leases", len(leases))
         await self._admit(leases)
 
     async def _admit(self, leases: list[Lease]) -> None:
-        """Makes jobs of leases: under max_pages with a permit, and with the robots.txt of their origin known or to be fetched first."""
+        """Makes jobs of leases: URLs of the host's own, under max_pages with a permit, robots.txt of their origin known or to be fetched."""
+        foreign = [lease for lease in leases if not is_on_host(lease.entry.url, lease.host)]
+        for lease in foreign:
+            self._count("quarantined")
+            self.finish(Job(lease, ""), Outcome(lease, "q", arg="host"))
+        leases = [lease for lease in leases if lease not in foreign] if foreign else leases
         if self._max_pages is not None and leases:
             keys = [self._url_key(lease.entry.url) for lease in leases]
             allowed, stored = await self.meta.permits(self._max_pages, keys, self.frontier.limits.lease_s)
@@ -325,7 +338,9 @@ class Worker:
         rules = self.rules_of(origin)
         if rules is None:
             hop = answers.get(origin)
-            job.robots_url, job.robots_hops = (hop.to, hop.hops) if hop else (robots.robots_url(origin), 0)
+            job.robots_url, job.robots_hops = robots.robots_url(origin), 0
+            if hop and is_on_host(hop.to, lease.host):
+                job.robots_url, job.robots_hops = hop.to, hop.hops
         elif not rules.allows(lease.entry.url):
             self._count("robots/disallowed")
             self.finish(job, Outcome(lease, "d"))

@@ -10,6 +10,7 @@ import math
 import random
 import time
 from dataclasses import dataclass
+from datetime import timezone
 
 DEAD_HOST_S = 3600.0  # a dead host's new URLs become dead letters for so long, then it is tried again
 RETRY_AFTER_CAP_S = 86_400.0
@@ -66,9 +67,10 @@ def retry_after_s(value: str | None, now: float | None = None) -> float | None:
         return None
     text = value.strip()
     if text.isascii() and text.isdigit():
-        return min(float(text[:12]), RETRY_AFTER_CAP_S)
+        return min(float(text.lstrip("0")[:12] or "0"), RETRY_AFTER_CAP_S)
     try:
-        at = email.utils.parsedate_to_datetime(text).timestamp()
+        date = email.utils.parsedate_to_datetime(text)
+        at = (date if date.tzinfo else date.replace(tzinfo=timezone.utc)).timestamp()
     except (ValueError, TypeError, OverflowError, IndexError):
         return None
     wait = at - (time.time() if now is None else now)

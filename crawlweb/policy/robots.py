@@ -1,13 +1,14 @@
 """robots.txt (RFC 9309): what an answer means, what it allows, and how it is kept in Redis.
 
-The whole matrix of answers has an issue of its own; what stands here: 2xx obey · 4xx but 429 allow · 429, 5xx and failures: the host waits ·
-redirects within the host are followed, one turn a hop, others count as no rules.
+What stands here: 2xx obey · 4xx but 429 allow · 429, 5xx and failures: the host waits · redirects within the host are
+followed, one turn a hop, others count as no rules. The whole matrix of answers has an issue of its own.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urljoin, urlsplit
@@ -51,11 +52,16 @@ class Answer:
         head, _, body = value.partition(b"\n")
         try:
             fields = json.loads(head)
-            if fields["v"] != 1 or fields["d"] not in ("rules", "allow", "redirect"):
-                raise NotRobots("another version or decision")
-            return cls(fields["d"], body[:MAX_BYTES], str(fields["to"]), int(fields["hops"]))
-        except (ValueError, TypeError, KeyError) as e:
+            version, decision, to, hops = (fields[name] for name in ("v", "d", "to", "hops"))
+        except (ValueError, TypeError, KeyError, RecursionError) as e:
             raise NotRobots(str(e)) from None
+        if version != 1 or decision not in ("rules", "allow", "redirect") or not isinstance(to, str):
+            raise NotRobots("another version or decision")
+        if type(hops) is not int or not 0 <= hops <= MAX_HOPS:
+            raise NotRobots("hops")
+        if decision == "redirect" and not to.startswith(("http://", "https://")):
+            raise NotRobots("a redirect to nowhere")
+        return cls(decision, body[:MAX_BYTES], to, hops)
 
 
 def origin_of(url: str) -> str:
@@ -88,6 +94,19 @@ def judge(status: int, body: bytes, location: str | None, asked: str, hops: int)
     return Answer("allow")
 
 
+_GROUP = re.compile(r"^([ \t]*user[- ]?agent[ \t]*(?::|[ \t])[ \t]*)([^\s#]+).*$", re.I | re.M)
+_TOKEN = re.compile(r"[A-Za-z_-]*")
+
+
+def _exactly(line: re.Match[str]) -> str:
+    """Protego takes a group for ours if our token begins with its name, and wants no version behind it; RFC 9309 §2.2.1: the token, exactly."""
+    name = line[2]
+    if name != "*":
+        token = _TOKEN.match(name)
+        name = PRODUCT_TOKEN if token and token[0].lower() == PRODUCT_TOKEN else "-"
+    return line[1] + name
+
+
 class Rules:
     """The rules of an origin for our product token. Parsing never fails: what cannot be read is no rule."""
 
@@ -106,4 +125,7 @@ class Rules:
                 self.crawl_delay_s = min(float(delay), CRAWL_DELAY_CAP_S)
 
     def allows(self, url: str) -> bool:
-        return self._parsed is None or bool(self._parsed.can_fetch(url, PRODUCT_TOKEN))
+        try:
+            return self._parsed is None or bool(self._parsed.can_fetch(url, PRODUCT_TOKEN))
+        except ValueError:  # no URL
+            return False
