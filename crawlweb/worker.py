@@ -289,7 +289,7 @@ class Worker:
         await self._admit(leases)
 
     async def _admit(self, leases: list[Lease]) -> None:
-        """Makes jobs of leases: URLs of the host's own, under max_pages with a permit, robots.txt of their origin known or to be fetched."""
+        """Makes jobs of leases: of the host's own URLs, with a permit under max_pages, robots.txt of the origin known or to be fetched."""
         foreign = [lease for lease in leases if not is_on_host(lease.entry.url, lease.host)]
         for lease in foreign:
             self._count("quarantined")

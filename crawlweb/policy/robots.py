@@ -99,7 +99,8 @@ _TOKEN = re.compile(r"[A-Za-z_-]*")
 
 
 def _exactly(line: re.Match[str]) -> str:
-    """Protego takes a group for ours if our token begins with its name, and wants no version behind it; RFC 9309 §2.2.1: the token, exactly."""
+    """RFC 9309 §2.2.1: the product token, exactly. Protego takes a group for ours if our token begins with its name, and no version
+    may stand behind it."""
     name = line[2]
     if name != "*":
         token = _TOKEN.match(name)
@@ -116,10 +117,8 @@ class Rules:
         self._parsed: Any = None
         self.crawl_delay_s: float | None = None
         if answer.decision == "rules" and answer.body.strip():
-            text = (
-                answer.body.decode("utf-8", errors="replace").lstrip("\ufeff").replace("\r\n", "\n").replace("\r", "\n").replace("\x00", "")
-            )
-            self._parsed = Protego.parse(text)
+            text = answer.body.decode("utf-8", errors="replace").lstrip("\ufeff").replace("\x00", "")
+            self._parsed = Protego.parse(_GROUP.sub(_exactly, "\n".join(text.splitlines())))
             delay = self._parsed.crawl_delay(PRODUCT_TOKEN)
             if delay is not None and math.isfinite(delay) and delay >= 0:
                 self.crawl_delay_s = min(float(delay), CRAWL_DELAY_CAP_S)
