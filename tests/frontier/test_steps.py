@@ -405,6 +405,19 @@ def test_time_stands_still_when_the_servers_clock_is_set_back(rig: Rig) -> None:
     assert len(rig.lease()) == 1
 
 
+def test_a_call_that_is_repeated_gives_the_same_answer_and_does_nothing(rig: Rig) -> None:
+    rig.wires[0].lose_next = True
+    assert rig.enqueue(*links("a.org", 3), link("b.org")) == "nnnn"
+    rig.wires[0].lose_next = True
+    leases = rig.lease()
+    assert [lease.token for lease in leases] == ["w0:1:1", "w0:1:2"]
+    rig.wires[0].lose_next = True
+    assert rig.complete(leases[0]) == "k"
+    found = rig.check()
+    assert (found["pending"], found["leased"]) == (3, 1)
+    assert {k: v for k, v in rig.counters().items() if k in ("enq", "done", "requests", "late")} == {"enq": 4, "done": 1, "requests": 1}
+
+
 def test_an_overtaken_call_is_refused(rig: Rig) -> None:
     rig.enqueue(link("a.org"))
     old = rig.wires[0].sent[-1]
