@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crawlweb.errors import FetchError, FrontierError, LeaseExpired, StoreError
@@ -267,6 +267,7 @@ def test_a_redirect_to_no_page_is_counted_and_final(location: str | None) -> Non
 
 
 @given(st.sampled_from(REDIRECTS), st.text(max_size=80))
+@settings(deadline=None, derandomize=True)
 def test_no_location_raises(status: int, location: str) -> None:
     verdict = answer(job(), status, location=location)
     assert verdict.outcome.way == "d"
@@ -367,6 +368,7 @@ def test_a_full_disk_does_not_make_robots_txt_unreachable() -> None:
 
 
 @given(st.integers(100, 999), st.none() | st.text(max_size=40), st.none() | st.text(max_size=20), st.binary(max_size=60), st.integers(0, 5))
+@settings(deadline=None, derandomize=True)
 def test_no_answer_for_robots_txt_raises(status: int, location: str | None, retry_after: str | None, body: bytes, hops: int) -> None:
     verdict = answer(robots_job(robots_hops=hops), status, location=location, retry_after=retry_after, body=body)
     assert verdict.outcome.way in "lu"

@@ -10,7 +10,7 @@ import time
 from email.utils import format_datetime
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crawlweb.policy.retry import (
@@ -170,6 +170,7 @@ def test_a_date_is_compared_with_the_clock_unless_told_otherwise() -> None:
 
 
 @given(st.integers(-100_000, 200_000))
+@settings(deadline=None, derandomize=True)
 def test_a_date_is_as_far_away_as_it_says(ahead_s: int) -> None:
     at = datetime.datetime.fromtimestamp(NOW + ahead_s, datetime.timezone.utc)
     assert retry_after_s(format_datetime(at, usegmt=True), NOW) == min(max(ahead_s, 0), RETRY_AFTER_CAP_S)
@@ -181,6 +182,7 @@ def test_a_date_is_as_far_away_as_it_says(ahead_s: int) -> None:
         st.from_regex(r"[A-Z][a-z]{2}, ?[0-9]{1,3} [A-Z][a-z]{2} [0-9]{1,6} [0-9]{1,3}:[0-9]{2}(:[0-9]{2})?( [A-Z+-].*)?"),
     )
 )
+@settings(deadline=None, derandomize=True)
 def test_no_text_raises_or_waits_outside_the_bounds(value: str) -> None:
     found = retry_after_s(value, NOW)
     assert found is None or (math.isfinite(found) and 0 <= found <= RETRY_AFTER_CAP_S)

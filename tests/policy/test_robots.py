@@ -7,7 +7,7 @@ import pickle
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from crawlweb.policy.canonical import Canonicalizer
@@ -273,6 +273,7 @@ def reader(body: bytes) -> Rules:
 @given(LINES.map(b"\n".join), st.text(max_size=60))
 @example(b"User-agent: *\nDisallow: //[", "//[")
 @example(b"User-agent: *\nDisallow: /%", "/%\ud800")
+@settings(deadline=None, derandomize=True)
 def test_no_file_makes_a_url_of_ours_raise(body: bytes, path: str) -> None:
     target = Canonicalizer().target(SITE + "/" + path)
     found = reader(body)
@@ -284,6 +285,7 @@ def test_no_file_makes_a_url_of_ours_raise(body: bytes, path: str) -> None:
 @example(b"User-agent: *\nDisallow: /", "http://[/robots.txt")
 @example(b"User-agent: *\nDisallow: /", "http://[/a(b")
 @example(b"User-agent: *\nDisallow: /", "http://a/\ud800")
+@settings(deadline=None, derandomize=True)
 def test_no_file_and_no_text_in_place_of_a_url_raises(body: bytes, url: str) -> None:
     assert reader(body).allows(url) in (True, False)
 
@@ -376,6 +378,7 @@ def test_a_loop_of_redirects_ends() -> None:
 
 
 @given(st.integers(100, 999), st.binary(max_size=50), st.none() | st.text(max_size=50), st.integers(0, MAX_HOPS))
+@settings(deadline=None, derandomize=True)
 def test_no_answer_raises(status: int, body: bytes, location: str | None, hops: int) -> None:
     answer = judge(status, body, location, ASKED, hops)
     assert answer.hops <= MAX_HOPS
@@ -491,6 +494,7 @@ JSON = st.recursive(
 
 
 @given(st.binary(max_size=80))
+@settings(deadline=None, derandomize=True)
 def test_no_bytes_raise_anything_else(value: bytes) -> None:
     refused_or_read(value)
 
@@ -498,5 +502,6 @@ def test_no_bytes_raise_anything_else(value: bytes) -> None:
 @given(
     st.fixed_dictionaries({"v": st.just(1) | JSON, "d": st.sampled_from(["rules", "allow", "redirect"]) | JSON, "to": JSON, "hops": JSON})
 )
+@settings(deadline=None, derandomize=True)
 def test_no_fields_raise_anything_else(fields: dict[str, Any]) -> None:
     refused_or_read(json.dumps(fields).encode() + b"\nUser-agent: *")
