@@ -14,6 +14,7 @@ from scrapy.settings import SETTINGS_PRIORITIES
 
 from . import __version__
 from .default_settings import load
+from .dns import parse_servers
 from .errors import ConfigError
 from .scheduler import DOWNLOAD_SLOT
 
@@ -83,6 +84,7 @@ class Addon:
     def update_settings(self, settings: BaseSettings) -> None:
         try:
             config = load(settings)
+            parse_servers(config.dns_servers)
             _refuse(settings)
         except ConfigError as e:
             raise SystemExit(f"crawlweb: {e}") from None
@@ -92,13 +94,13 @@ class Addon:
         if _is_tool(sys.orig_argv):
             values = {"USER_AGENT": values["USER_AGENT"]}
         else:
-            self._take_over(settings, int(settings.getint("CONCURRENT_REQUESTS") or 0))
+            self._take_over(settings)
         for name, value in values.items():
             settings.set(name, value, "addon")
         for scheme in ("http", "https"):
             settings["DOWNLOAD_HANDLERS"].setdefault(scheme, HANDLER)
 
-    def _take_over(self, settings: BaseSettings, concurrency: int) -> None:
+    def _take_over(self, settings: BaseSettings) -> None:
         middlewares = settings["DOWNLOADER_MIDDLEWARES"]
         for path in REMOVED:
             middlewares.set(path, None, "addon")
@@ -106,7 +108,7 @@ class Addon:
             middlewares.setdefault(path, at)
         settings["EXTENSIONS"].setdefault("crawlweb.extensions.progress.Progress", 0)
         slots = dict(settings.getdict("DOWNLOAD_SLOTS"))
-        slots[DOWNLOAD_SLOT] = {"concurrency": max(concurrency, SETTINGS["CONCURRENT_REQUESTS"]), "delay": 0, "jitter": 0}
+        slots[DOWNLOAD_SLOT] = {"concurrency": sys.maxsize, "delay": 0, "jitter": 0}  # CONCURRENT_REQUESTS is the bound
         settings.set("DOWNLOAD_SLOTS", slots, max(SETTINGS_PRIORITIES["addon"], settings.getpriority("DOWNLOAD_SLOTS") or 0))
         for name in ("jsonlines", "jsonl", "jl"):
             settings["FEED_EXPORTERS"].setdefault(name, "crawlweb.exporters.FlushingJsonLines")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import secrets
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from scrapy import Request, Spider
@@ -26,6 +27,7 @@ from .worker import Job
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from scrapy.http import Response
+    from scrapy.settings import BaseSettings
     from twisted.internet.defer import Deferred
     from twisted.python.failure import Failure
     from typing_extensions import Self
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 DOWNLOAD_SLOT = "crawlweb"  # one slot without a delay of its own: the frontier keeps hosts apart (addon.py gives it its settings)
+LEASES_AHEAD = 64
 MARGIN_S = 2.0  # of a lease, beyond the download cap
 LOCAL_WAIT_S = 5.0  # a request that only another process can make waits so long before it is offered again
 LOCAL_TRIES = 5
@@ -53,9 +56,12 @@ class Scheduler(BaseScheduler):
         settings = crawler.settings
         self.crawler, self.config = crawler, config
         self.canonicalizer = Canonicalizer(max_url_chars=config.max_url_chars)
-        self._timeout_s = settings.getfloat("DOWNLOAD_TIMEOUT")
-        self._capacity = settings.getint("CONCURRENT_REQUESTS") + 64
-        self._redis_params = settings.getdict("REDIS_PARAMS")
+        self._timeout_s = _number(settings, "DOWNLOAD_TIMEOUT")
+        self._capacity = int(_number(settings, "CONCURRENT_REQUESTS")) + LEASES_AHEAD
+        try:
+            self._redis_params = settings.getdict("REDIS_PARAMS")
+        except (TypeError, ValueError):
+            raise ConfigError(f"REDIS_PARAMS={settings.get('REDIS_PARAMS')!r}: a dictionary expected") from None
         self._worker_id = secrets.token_hex(4)
         self._local = LocalRequests(self._worker_id)
         self._jobs: dict[Request, Job] = {}
@@ -241,9 +247,10 @@ class Scheduler(BaseScheduler):
     def answered(self, request: Request, response: Response, sent: Sent) -> None:
         """A response came and is stored."""
         job = self._jobs[request]
-        headers = response.headers
-        location, retry_after = (value.decode("latin-1") if (value := headers.get(name)) else None for name in ("Location", "Retry-After"))
+        location, retry_after = (_header(response, name) for name in ("Location", "Retry-After"))
         verdict = self._judge.response(job, response.status, location, retry_after, response.body, sent)
+        if "wrong_type" in response.flags:
+            verdict = replace(verdict, is_page=False)
         if verdict.robots is not None and verdict.robots.decision != "redirect":
             self.crawl.worker.learn_rules(job.origin, verdict.robots)
         if verdict.link is not None:
@@ -277,6 +284,24 @@ class Scheduler(BaseScheduler):
             self._local.drop(job.lease.entry.request)
         key = self.canonicalizer.url_key(job.lease.entry.url) if verdict.is_page and self.crawl.max_pages is not None else None
         self.crawl.worker.finish(job, verdict.outcome, key)
+
+
+def _header(response: Response, name: str) -> str | None:
+    """As browsers read it: UTF-8 if it is, else Latin-1."""
+    value = response.headers.get(name)
+    if value is None:
+        return None
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
+
+
+def _number(settings: BaseSettings, name: str) -> float:
+    try:
+        return settings.getfloat(name)
+    except (TypeError, ValueError):
+        raise ConfigError(f"{name}={settings.get(name)!r}: a number expected") from None
 
 
 def _no_page(response: Response) -> None:

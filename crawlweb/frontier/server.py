@@ -65,6 +65,7 @@ class PrivateServer:
 
     def start(self) -> None:
         """Starts the server or joins the one that runs. Blocks for as long as it loads."""
+        binary = find_binary(self._binary)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self.socket.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -72,7 +73,7 @@ class PrivateServer:
                 raise ConfigError(f"{self.socket.parent.parent}, where the Redis socket would be, is somebody else's")
             with self._locked():
                 if not self._answers():
-                    self._spawn()
+                    self._spawn(binary)
                 self._word = redis.Redis.from_url(self.url, client_name=CLIENT_NAME, single_connection_client=True)
         except OSError as e:
             raise ConfigError(f"CRAWLWEB_DATA_DIR={self.folder.parent}: {e.strerror or e}") from e
@@ -112,8 +113,7 @@ class PrivateServer:
                 return False
         raise ConfigError(f"the Redis server in {self.folder} is still loading after {_START_S:.0f} s")
 
-    def _spawn(self) -> None:
-        binary = find_binary(self._binary)
+    def _spawn(self, binary: str) -> None:
         version = subprocess.run([binary, "--version"], capture_output=True, text=True, check=False).stdout
         old = "v=6." in version
         words = "ziplist" if old else "listpack"
