@@ -254,17 +254,35 @@ def dependencies() -> set[str]:
     return {found[0].replace("_", "-") for line in lines if (found := re.match(r"[A-Za-z0-9_.-]+", line.strip()))}
 
 
-def test_every_dependency_is_used() -> None:
-    used: set[str] = set()
+BROUGHT_ALONG = {"twisted": "scrapy", "pycares": "aiodns", "typing-extensions": "nothing at run time"}
+AS_TEXT = {"uvloop"}  # named in a setting, not imported
+
+
+def imported() -> set[str]:
+    """Third-party modules, dotted with what is taken from them, as names of distributions are spelt: `backports-zstd`."""
+    names: set[str] = set()
     for node in nodes():
         if isinstance(node, ast.Import):
-            used.update(alias.name for alias in node.names)
+            names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and not node.level:
-            used.update(f"{node.module}.{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and re.fullmatch(r"\w+\.\w+", node.value):
-            used.add(node.value)  # a setting that names a class: "uvloop.Loop"
-    names = {name.replace("_", "-").replace(".", "-") for name in used}
-    assert {name for name in dependencies() if not any(f"{other}-".startswith(f"{name}-") for other in names)} == set()
+            names.update(f"{node.module}.{alias.name}" for alias in node.names)
+    inside = {*sys.stdlib_module_names, "compression", "crawlweb"}  # compression: since Python 3.14
+    outside = {name for name in names if name.partition(".")[0] not in inside}
+    return {name.replace("_", "-").replace(".", "-") for name in outside}
+
+
+def is_of(name: str, distribution: str) -> bool:
+    return f"{name}-".startswith(f"{distribution}-")
+
+
+def test_every_dependency_is_imported() -> None:
+    names = imported() | AS_TEXT
+    assert {found for found in dependencies() if not any(is_of(name, found) for name in names)} == set()
+
+
+def test_everything_imported_is_a_dependency() -> None:
+    known = dependencies() | BROUGHT_ALONG.keys()
+    assert {name for name in imported() if not any(is_of(name, other) for other in known)} == set()
 
 
 def test_every_dependency_has_its_reason_in_the_documentation() -> None:
