@@ -154,7 +154,7 @@ async def run(args: argparse.Namespace, socket: str) -> None:
             await bench.f.lease(0, 0)
         used = bench.sync.info("memory")["used_memory"] - empty - bloom
         print(f"  {hosts} hosts, {count} URLs, all hosts active: {used / count:.0f} B a URL")
-        got = [await bench.lease_and_complete(args.calls) for _ in range(args.rounds)]
+        got = [await bench.lease_and_complete(min(args.calls, hosts // 64)) for _ in range(args.rounds)]
         for what, i in (("lease", 0), ("complete", 2)):
             us = statistics.median(g[i] for g in got)
             best = min(got, key=lambda g: abs(g[i] - us))

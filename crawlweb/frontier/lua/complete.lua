@@ -26,6 +26,11 @@ for _, op in ipairs(ops) do
   local kind = ARG[op[3]]
   if kind == nil or (kind and type(op[7]) ~= kind) then return redis.error_reply('ERR no such way to end a lease: ' .. tostring(op[3])) end
 end
+local function put(set, name, value)
+  local n = #set
+  set[n + 1], set[n + 2] = name, value
+end
+
 local out, tokens_of, ended, held = {}, {}, {}, {}
 for i, op in ipairs(ops) do tokens_of[i] = op[1] end
 in_thousands(tokens_of, function(...)
@@ -37,30 +42,22 @@ for i, op in ipairs(ops) do
   local h = on(key, 'HMGET', 'n', 'q', 'g', 'c', 'l', 'e', 'u', 's')
   local next_ms, crawl_delay, average = num(h[1]) or 0, num(h[4]) or 0, num(h[5])
   local set = {}
-  local function put(...)
-    for _, v in ipairs({...}) do set[#set + 1] = v end
-  end
   if robots then
     on(TAG .. 'robots:' .. robots[1], 'SET', robots[2], 'PX', math.max(1, robots[3]))
     if robots[4] >= 0 then
       crawl_delay = robots[4]
-      put('c', crawl_delay)
+      put(set, 'c', crawl_delay)
     end
   end
   if latency >= 0 then
     average = average and math.floor(average + (latency - average) / 4 + 0.5) or latency
-    put('l', average)
+    put(set, 'l', average)
   end
   if age >= 0 then
     next_ms = math.max(next_ms, now - age + delay_of(min_ms, crawl_delay, factor, average, latency_cap_ms))
     count('requests')
   end
-  local rests = false
-  local function rest(ms)
-    if ms > 0 then
-      next_ms, rests = math.max(next_ms, now + ms), true
-    end
-  end
+  local rest_ms = 0
   local found, score, entry = read_lease(not ended[token] and held[i])
   if found == host then
     out[#out + 1] = 'k'
@@ -75,7 +72,7 @@ for i, op in ipairs(ops) do
       on(TAG .. 'wait', 'ZADD', string.format('%d', now + wait), host .. '\t' .. score_text(score) .. '\t' .. entry)
     elseif way == 'r' then
       entry = bump(entry, 2)
-      rest(arg[3] or 0)
+      rest_ms = arg[3] or 0
       if digit(entry, 2) >= arg[1] then
         dead_letter(host, entry, arg[2])
       else
@@ -83,30 +80,35 @@ for i, op in ipairs(ops) do
       end
     else
       back_add(host, score, entry)
-      rest(wait)
+      rest_ms = wait
       local dead
       if way == 'h' then
         local failures = (num(h[6]) or 0) + 1
-        put('e', failures)
+        put(set, 'e', failures)
         dead = failures >= arg[1]
       elseif way == 'u' then
         local since = num(h[7]) or now
-        put('u', string.format('%d', since))
+        put(set, 'u', string.format('%d', since))
         dead = arg[1] >= 0 and now - since >= arg[1]
       end
-      if dead then put('x', string.format('%d', now + arg[2]), 'xr', arg[3]) end
+      if dead then
+        put(set, 'x', string.format('%d', now + arg[2]))
+        put(set, 'xr', arg[3])
+      end
     end
     ended[token] = true
     ended[#ended + 1] = token
     local left = (num(h[2]) or 0) - (age >= 0 and 1 or 0)
-    put('n', string.format('%d', next_ms), 'q', left)
+    if rest_ms > 0 then next_ms = math.max(next_ms, now + rest_ms) end
+    put(set, 'n', string.format('%d', next_ms))
+    put(set, 'q', left)
     if age >= 0 and way ~= 'h' and way ~= 'u' and (h[6] or h[7]) then redis.call('HDEL', key, 'e', 'u', 'x', 'xr') end
-    settle(host, next_ms, left, num(h[3]) or 0, rests, set)
+    settle(host, next_ms, left, num(h[3]) or 0, rest_ms > 0, set)
   else
     out[#out + 1] = 'g'
     count('late')
     if age >= 0 or #set > 0 then
-      put('n', string.format('%d', next_ms))
+      put(set, 'n', string.format('%d', next_ms))
       on(key, 'HSET', unpack(set))
       if not h[8] then redis.call('PEXPIRE', key, HOST_TTL_MS) end
     end
