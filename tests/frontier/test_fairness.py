@@ -7,7 +7,7 @@ import os
 import pytest
 from rig import Rig, link
 
-from crawlweb.frontier.frontier import Lease, Limits
+from crawlweb.frontier.frontier import UNCHECKED, Lease, Limits
 
 LONG = bool(os.environ.get("CRAWLWEB_LONG"))
 
@@ -34,10 +34,10 @@ MILLION = pytest.param(1_000_000, marks=[pytest.mark.slow, pytest.mark.skipif(no
 def test_a_huge_host_does_not_keep_a_thousand_small_ones_waiting(redis_url: str, urls: int) -> None:
     rig = Rig(redis_url, limits=Limits(expected_urls=2 * urls, active_hosts=625))
     for i in range(0, urls, 200):
-        assert rig.run(rig.f.enqueue(0, [link("huge.org", f"/{n}") for n in range(i, i + 200)])) == "n" * 200
+        assert rig.run(rig.f.enqueue(0, [link("huge.org", f"/{n}", how=UNCHECKED) for n in range(i, i + 200)])) == "n" * 200
     rig.lease()
     small = {f"s{i}.org" for i in range(1000)}
-    assert rig.enqueue(*(link(host) for host in sorted(small))) == "n" * 1000
+    assert rig.enqueue(*(link(host, how=UNCHECKED) for host in sorted(small))) == "n" * 1000
     assert until_done(rig, small, most_calls=40) <= 2_000
     rig.close()
 
