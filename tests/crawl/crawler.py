@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pytest
 import redis
 from redis.asyncio import Redis
 from warcio.archiveiterator import ArchiveIterator
@@ -256,3 +257,14 @@ class Crawl:
         """(host, reason, entry)."""
         found: list[tuple[str, str, Entry | None]] = self.look(lambda frontier: frontier.dead_letters())
         return found
+
+
+def at_once(function: Callable[[Path], Any]) -> Callable[..., None]:
+    """Makes a test of a function that takes a folder. Its crawls mostly wait, so those of a session run at the same time:
+    conftest.py starts them, the test waits for its own and shows what it raised."""
+
+    def test(background: Callable[[Callable[[Path], Any]], Any]) -> None:
+        background(function)
+
+    test.__name__, test.__doc__, test.__module__ = function.__name__, function.__doc__, function.__module__
+    return pytest.mark.background.with_args(function)(test)

@@ -73,7 +73,9 @@ CASES = {
     "a file in the way of the data directory": setting("CRAWLWEB_DATA_DIR", "FOLDER/seeds.txt"),
     "a data directory that cannot be made": setting("CRAWLWEB_DATA_DIR", "/proc/nothing/data"),
     "a lease shorter than three time-outs": setting("CRAWLWEB_LEASE_S", 29, "29", "DOWNLOAD_TIMEOUT=10"),
-    "a time-out longer than a third of the lease": Case(["CRAWLWEB_LEASE_S", "60", "DOWNLOAD_TIMEOUT=21"], settings={"DOWNLOAD_TIMEOUT": 21}),
+    "a time-out longer than a third of the lease": Case(
+        ["CRAWLWEB_LEASE_S", "60", "DOWNLOAD_TIMEOUT=21"], settings={"DOWNLOAD_TIMEOUT": 21}
+    ),
     "a time-out that is no number": setting("DOWNLOAD_TIMEOUT", "soon"),
     "a concurrency that is no number": setting("CONCURRENT_REQUESTS", "many"),
     "robots.txt disobeyed": setting("ROBOTSTXT_OBEY", False),
