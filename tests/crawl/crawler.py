@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-import redis
 from redis.asyncio import Redis
 from warcio.archiveiterator import ArchiveIterator
 
+import redis
 from crawlweb.frontier.frontier import Frontier
 from crawlweb.frontier.server import PrivateServer
 from crawlweb.records import Entry
@@ -122,7 +122,7 @@ class Stored:
 class Crawl:
     """A crawl in `folder`: its data directory, its items, its processes. A context manager: at its end none of them runs."""
 
-    def __init__(self, folder: Path, dns_server: str, **settings: object) -> None:
+    def __init__(self, folder: Path, dns_server: str, **settings: Any) -> None:
         self.folder, self.data_dir = folder, folder / "data"
         self.items_file = folder / "pages.jsonl"
         self.runs: list[Run] = []
@@ -150,7 +150,7 @@ class Crawl:
             client.shutdown(nosave=True)
 
     def start(
-        self, seeds: Iterable[str] | str = (), *, spider: str = "web", cwd: Path = ROOT, arguments: Sequence[str] = (), **settings: object
+        self, seeds: Iterable[str] | str = (), *, spider: str = "web", cwd: Path = ROOT, arguments: Sequence[str] = (), **settings: Any
     ) -> Run:
         """`seeds`: URLs, or the argument as it stands; `arguments`: more of the command line."""
         seeds = seeds if isinstance(seeds, str) else ",".join(seeds)
@@ -267,4 +267,5 @@ def at_once(function: Callable[[Path], Any]) -> Callable[..., None]:
         background(function)
 
     test.__name__, test.__doc__, test.__module__ = function.__name__, function.__doc__, function.__module__
-    return pytest.mark.background.with_args(function)(test)
+    marked: Callable[..., None] = pytest.mark.background.with_args(function)(test)
+    return marked

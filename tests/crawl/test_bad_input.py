@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import redis
 
+import redis
 from crawlweb.frontier.server import find_binary
 from tests.conftest import Server, run_server
 from tests.crawl.crawler import Crawl, Run
@@ -32,7 +32,7 @@ class Case:
     says: Sequence[str]
     seeds: str = SEED
     arguments: Sequence[str] = ()
-    settings: dict[str, object] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
 
 
 def setting(name: str, value: object, *says: str) -> Case:
@@ -120,7 +120,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple[C
         case, folder = CASES[name], root / str(list(CASES).index(name))
         folder.mkdir()
         (folder / "seeds.txt").write_text("# good ones\nhttp://a.org/\n\nmailto:x@b.org\nhttp://c.org/\n")
-        settings = {k: str(v).replace("FOLDER", str(folder)) for k, v in case.settings.items()}
+        settings: dict[str, Any] = {k: str(v).replace("FOLDER", str(folder)) for k, v in case.settings.items()}
         crawl = Crawl(folder, "127.0.0.1:9")
         run = crawl.start(case.seeds.replace("FOLDER", str(folder)), arguments=case.arguments, **settings)
         with suppress(AssertionError):  # of a run that goes on: its own test shows it

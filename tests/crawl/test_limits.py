@@ -62,13 +62,16 @@ def test_max_pages_is_exact(folder: Path) -> None:
 
 @at_once
 def test_max_pages_is_exact_for_two_workers(folder: Path) -> None:
-    with a_redis() as url, Web(sites=[Tree(f"t{i}.org", pages=30) for i in range(5)]) as web:
-        with Crawl(folder / "a", web.dns_server, REDIS_URL=url) as one, Crawl(folder / "b", web.dns_server, REDIS_URL=url) as two:
-            runs = [crawl.start(web.seeds(), arguments=["-a", "max_pages=31"]) for crawl in (one, two)]
-            for run in runs:
-                run.succeeds(60)
-            pages = one.pages() + two.pages()
-            assert len(pages) == len(set(pages)) == 31
+    with (
+        a_redis() as url,
+        Web(sites=[Tree(f"t{i}.org", pages=30) for i in range(5)]) as web,
+        Crawl(folder / "one", web.dns_server, REDIS_URL=url) as one,
+        Crawl(folder / "two", web.dns_server, REDIS_URL=url) as two,
+    ):
+        for run in [crawl.start(web.seeds(), arguments=["-a", "max_pages=31"]) for crawl in (one, two)]:
+            run.succeeds(60)
+        pages = one.pages() + two.pages()
+        assert len(pages) == len(set(pages)) == 31
 
 
 @at_once

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from crawlweb.frontier.server import PrivateServer
 from tests.crawl.crawler import Crawl, at_once
 from tests.crawl.test_limits import a_redis
 from tests.web import Redirects, Slow, Spellings, Tree, Web
@@ -16,6 +17,15 @@ def a_web() -> Web:
     sites = [Tree(f"tree{i}.org", pages=40) for i in range(5)]
     others = [Redirects("moved.org", pages=15), Spellings("spelled.org", pages=15), Slow("slow.org", pages=15, high_s=0.2)]
     return Web(seed=5, sites=[*sites, *others, Tree("private.org", pages=15, robots=ROBOTS["private"])])
+
+
+@contextmanager
+def two_workers(folder: Path, **settings: object) -> Iterator[tuple[Web, Crawl, Crawl]]:
+    """A web, and two crawlers with a Redis server between them."""
+    with a_redis() as url, a_web() as web:
+        shared = {"REDIS_URL": url, "CRAWLWEB_MIN_DELAY_S": 0.1, **settings}
+        with Crawl(folder / "one", web.dns_server, **shared) as one, Crawl(folder / "two", web.dns_server, **shared) as two:
+            yield web, one, two
 
 
 def check(web: Web, one: Crawl, two: Crawl) -> None:
@@ -31,57 +41,53 @@ def check(web: Web, one: Crawl, two: Crawl) -> None:
 
 @at_once
 def test_a_late_worker_without_seeds_shares_the_crawl(folder: Path) -> None:
-    with a_redis() as url, a_web() as web:
-        settings = {"REDIS_URL": url, "CRAWLWEB_MIN_DELAY_S": 0.3}
-        with Crawl(folder / "one", web.dns_server, **settings) as one, Crawl(folder / "two", web.dns_server, **settings) as two:
-            first = one.start(web.seeds())
-            assert web.wait_until_served(20, 30)
-            second = two.start()
-            assert first.succeeds().summary[0] == second.succeeds().summary[0] == "finished"
-            assert first.complaints == second.complaints == []
-            check(web, one, two)
-            assert Counter([*one.pages(), *two.pages()]).most_common(1)[0][1] == 1
-            audit = one.audit()
-            assert (audit["pending"], audit["lost"], audit["leased"]) == (0, 0, 0)
+    with two_workers(folder, CRAWLWEB_MIN_DELAY_S=0.3) as (web, one, two):
+        first = one.start(web.seeds())
+        assert web.wait_until_served(20, 30)
+        second = two.start()
+        assert first.succeeds().summary[0] == second.succeeds().summary[0] == "finished"
+        assert first.complaints == second.complaints == []
+        check(web, one, two)
+        assert Counter([*one.pages(), *two.pages()]).most_common(1)[0][1] == 1
+        audit = one.audit()
+        assert (audit["pending"], audit["lost"], audit["leased"]) == (0, 0, 0)
 
 
 @at_once
 def test_two_workers_share_the_private_server_of_a_data_directory(folder: Path) -> None:
-    with a_web() as web, Crawl(folder / "one", web.dns_server, CRAWLWEB_MIN_DELAY_S=0.1) as one:
-        with Crawl(folder / "two", web.dns_server, CRAWLWEB_MIN_DELAY_S=0.1, CRAWLWEB_DATA_DIR=one.data_dir) as two:
-            runs = [one.start(web.seeds()), two.start(web.seeds())]
-            for run in runs:
-                run.succeeds()
-            check(web, one, two)
-            assert sum(run.summary[1] for run in runs) == len(one.pages()) == len(set(one.pages()))
-            assert not one.server_answers()
-            assert PrivateServer(one.data_dir).url == PrivateServer(Path(str(two.settings["CRAWLWEB_DATA_DIR"]))).url
+    with (
+        a_web() as web,
+        Crawl(folder / "one", web.dns_server, CRAWLWEB_MIN_DELAY_S=0.1) as one,
+        Crawl(folder / "two", web.dns_server, CRAWLWEB_MIN_DELAY_S=0.1, CRAWLWEB_DATA_DIR=one.data_dir) as two,
+    ):
+        runs = [one.start(web.seeds()), two.start(web.seeds())]
+        for run in runs:
+            run.succeeds()
+        check(web, one, two)
+        assert sum(run.summary[1] for run in runs) == len(one.pages()) == len(set(one.pages()))
+        assert not one.server_answers()
 
 
 @at_once
 def test_the_other_worker_takes_over_what_a_killed_one_held(folder: Path) -> None:
-    with a_redis() as url, a_web() as web:
-        settings = {"REDIS_URL": url, "CRAWLWEB_MIN_DELAY_S": 0.1, "DOWNLOAD_TIMEOUT": 2, "CRAWLWEB_LEASE_S": 6}
-        with Crawl(folder / "one", web.dns_server, **settings) as one, Crawl(folder / "two", web.dns_server, **settings) as two:
-            first, second = one.start(web.seeds()), two.start()
-            assert web.wait_until_served(120, 30)
-            first.kill()
-            held = one.audit()["leased"]
-            assert second.succeeds().summary[0] == "finished"
-            report = web.report(min_delay_s=0.1, tolerance_s=0.02)
-            assert (report.found, report.violations, report.overlaps) == (report.expected, (), ())
-            assert report.refetched <= held
-            assert one.audit()["lost"] == 0
+    with two_workers(folder, DOWNLOAD_TIMEOUT=2, CRAWLWEB_LEASE_S=6) as (web, one, two):
+        first, second = one.start(web.seeds()), two.start()
+        assert web.wait_until_served(120, 30)
+        first.kill()
+        held = one.audit()["leased"]
+        assert second.succeeds().summary[0] == "finished"
+        report = web.report(min_delay_s=0.1, tolerance_s=0.02)
+        assert (report.found, report.violations, report.overlaps) == (report.expected, (), ())
+        assert report.refetched <= held
+        assert one.audit()["lost"] == 0
 
 
 @at_once
 def test_a_stopped_worker_leaves_the_rest_to_the_other(folder: Path) -> None:
-    with a_redis() as url, a_web() as web:
-        settings = {"REDIS_URL": url, "CRAWLWEB_MIN_DELAY_S": 0.1}
-        with Crawl(folder / "one", web.dns_server, **settings) as one, Crawl(folder / "two", web.dns_server, **settings) as two:
-            first, second = one.start(web.seeds()), two.start()
-            assert web.wait_until_served(120, 30)
-            first.interrupt()
-            assert first.succeeds(20).summary[0] == "shutdown"
-            assert second.succeeds().summary[0] == "finished"
-            check(web, one, two)
+    with two_workers(folder) as (web, one, two):
+        first, second = one.start(web.seeds()), two.start()
+        assert web.wait_until_served(120, 30)
+        first.interrupt()
+        assert first.succeeds(20).summary[0] == "shutdown"
+        assert second.succeeds().summary[0] == "finished"
+        check(web, one, two)
