@@ -1,0 +1,872 @@
+"""A worker's share of a real frontier: the order of a page, the end of a crawl, and what is given back."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+import redis
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from redis.asyncio import Redis
+
+from crawlweb import worker as module
+from crawlweb.errors import FrontierError
+from crawlweb.frontier.frontier import EXACT, NORMAL, UNCHECKED, Counts, Frontier, Lease, Limits, Link, Outcome
+from crawlweb.frontier.keys import partition_of
+from crawlweb.frontier.meta import Meta
+from crawlweb.policy.canonical import url_key
+from crawlweb.policy.robots import Answer
+from crawlweb.records import Entry, boottime
+from crawlweb.worker import LINK_BATCH, Job, RecentKeys, Ticket, Worker
+
+PARTITIONS = 2
+ALLOW = Answer("allow")
+DAY_MS = 86_400_000
+
+
+async def until(state: Callable[[], object], seconds: float = 10) -> None:
+    """Looks again and again; a state that does not come is a failure, not a wait."""
+    deadline = boottime() + seconds
+    while not state():
+        assert boottime() < deadline, "this state never came"
+        await asyncio.sleep(0.001)
+
+
+class Watched(Frontier):
+    """A real frontier whose calls are written down, and can be held back (`gates`) or fail (`fails`)."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.log: list[tuple[str, Any]] = []
+        self.gates = {name: asyncio.Event() for name in ("enqueue", "lease", "complete")}
+        for gate in self.gates.values():
+            gate.set()
+        self.fails: set[str] = set()
+        self.passes: list[Counts] = []  # answers of `counts` to give instead
+        self.counted = 0
+
+    def hold(self, name: str) -> None:
+        self.gates[name].clear()
+
+    def free(self, name: str) -> None:
+        self.gates[name].set()
+
+    def done(self, name: str) -> list[Any]:
+        return [what for happened, what in self.log if happened == name]
+
+    async def enqueue(self, partition: int, links: Sequence[Link]) -> str:
+        self.log.append(("enqueue asked", [link.entry.url for link in links]))
+        await self.gates["enqueue"].wait()
+        if "enqueue" in self.fails:
+            raise FrontierError("no")
+        answer = await super().enqueue(partition, links)
+        self.log += [("enqueued", link.entry.url) for link in links]
+        return answer
+
+    async def lease(self, partition: int, most: int, reclaim: bool = True) -> tuple[float | None, list[Lease]]:
+        answer = await super().lease(partition, most, reclaim)
+        if answer[1]:
+            self.log.append(("leased", [lease.entry.url for lease in answer[1]]))
+            await self.gates["lease"].wait()
+        return answer
+
+    async def complete(self, partition: int, outcomes: Sequence[Outcome]) -> str:
+        await self.gates["complete"].wait()
+        answer = await super().complete(partition, outcomes)
+        self.log += [("completed", (o.lease.entry.url, o.way)) for o in outcomes]
+        return answer
+
+    async def counts(self) -> Counts:
+        self.counted += 1
+        return self.passes.pop(0) if self.passes else await super().counts()
+
+
+class Looked(Worker):
+    """Counts how often somebody asked whether it is busy."""
+
+    looks = 0
+
+    @property
+    def busy(self) -> bool:
+        self.looks += 1
+        return super().busy
+
+
+class Office:
+    """A worker with a client of its own, and what it told."""
+
+    def __init__(self, url: str, *, name: str = "w1", limits: Limits | None = None, **options: Any) -> None:
+        self.client = Redis.from_url(url)
+        self.limits = limits or Limits(min_delay_s=0.05, expected_urls=4096)
+        self.frontier = Watched(self.client, "t", PARTITIONS, name, self.limits)
+        self.meta = Meta(self.frontier)
+        self.counts: Counter[str] = Counter()
+        self.woken: list[float] = []
+        self.ended: list[str] = []
+        self.worker = Looked(
+            self.frontier,
+            self.meta,
+            **{
+                "capacity": 100,
+                "fetch_s": 12.0,
+                "once": False,
+                "max_pages": None,
+                "wake": lambda: self.woken.append(boottime()),
+                "ended": self.ended.append,
+                "count": self._count,
+                "url_key": url_key,
+                **options,
+            },
+        )
+
+    def _count(self, name: str, by: int = 1) -> None:
+        self.counts[name] += by
+
+    async def job(self) -> Job:
+        found: list[Job] = []
+
+        def look() -> bool:
+            job = self.worker.next_job()
+            if job:
+                found.append(job)
+            return bool(job)
+
+        await until(look)
+        return found[0]
+
+    async def sent(self, *links: Link) -> None:
+        """Links into Redis, past the worker."""
+        for p in range(PARTITIONS):
+            some = [link for link in links if partition_of(link.host, PARTITIONS) == p]
+            if some:
+                await Frontier.enqueue(self.frontier, p, some)
+
+    def allow(self, *links: Link) -> None:
+        for link in links:
+            self.worker.learn_rules(f"https://{link.host}", ALLOW)
+
+    def key(self, host: str, name: str) -> str:
+        return self.frontier.key(partition_of(host, PARTITIONS), name)
+
+    async def audit(self) -> dict[str, Any]:
+        found = await Frontier(self.client, "t", PARTITIONS, "auditor", self.limits).audit()
+        assert found["lost"] == 0, found
+        return found
+
+
+def run(url: str, work: Callable[[Office], Awaitable[None]], *, start: bool = True, **options: Any) -> Office:
+    offices: list[Office] = []
+
+    async def main() -> None:
+        office = Office(url, **options)
+        offices.append(office)
+        if start:
+            office.worker.start()
+        try:
+            await asyncio.wait_for(work(office), 30)
+        finally:
+            for name in office.frontier.gates:
+                office.frontier.free(name)
+            if not office.worker.closing or start:
+                await office.worker.close()
+            await office.client.aclose()
+
+    asyncio.run(main())
+    return offices[0]
+
+
+def link(host: str, path: str = "/", priority: int = 5, how: int = NORMAL, **more: Any) -> Link:
+    url = f"https://{host}{path}"
+    return Link(host, url_key(url), Entry(url, priority, **more), how)
+
+
+def hosts(partition: int, count: int) -> list[str]:
+    """Hosts of one partition."""
+    names = (f"h{n}.org" for n in range(10_000))
+    return [name for name in names if partition_of(name, PARTITIONS) == partition][:count]
+
+
+def finished(office: Office, job: Job, way: str = "d", **more: Any) -> None:
+    office.worker.finish(job, Outcome(job.lease, way, boottime(), 0.001), **more)
+
+
+@pytest.fixture(autouse=True)
+def _short_close(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A failing test does not wait half a minute for outcomes that nobody takes."""
+    monkeypatch.setattr(module, "CLOSE_S", 2.0)
+
+
+# -- the order of a page -------------------------------------------------------------------------------------------------
+
+
+def test_a_page_is_completed_after_its_links_are_acknowledged(redis_url: str) -> None:
+    first, second = (link(host) for host in hosts(0, 2))
+    found = [link(host) for host in (*hosts(0, 9)[4:], *hosts(1, 5))]  # in both partitions
+
+    async def work(office: Office) -> None:
+        frontier, worker = office.frontier, office.worker
+        office.allow(first, second)
+        await office.sent(first)
+        with_links = await office.job()
+        await office.sent(second)
+        without = await office.job()
+        assert (with_links.lease.entry.url, without.lease.entry.url) == (first.entry.url, second.entry.url)
+        frontier.hold("enqueue")
+        worker.add_links(found, with_links.ticket)
+        finished(office, with_links)
+        await until(lambda: len(frontier.done("enqueue asked")) == 2)
+        finished(office, without)  # later, and of the same partition
+        await until(lambda: frontier.done("completed"))
+        assert frontier.done("completed") == [(second.entry.url, "d")]
+        assert with_links.lease.token in worker.in_hand
+        frontier.free("enqueue")
+        await until(lambda: len(frontier.done("completed")) == 2)
+        happened = [what for what, _ in frontier.log if what in ("enqueued", "completed")]
+        assert happened == ["completed", *["enqueued"] * len(found), "completed"]
+
+    office = run(redis_url, work)
+    assert office.counts["links/enqueued"] == len(found)
+
+
+def test_links_that_come_after_the_outcome_are_not_waited_for_by_others(redis_url: str) -> None:
+    page, other = (link(host) for host in hosts(0, 2))
+
+    async def work(office: Office) -> None:
+        office.allow(page, other)
+        await office.sent(page)
+        job = await office.job()
+        office.frontier.hold("enqueue")
+        office.worker.add_links([other])  # of nobody: a seed
+        finished(office, job)
+        await until(lambda: office.frontier.done("completed"))
+
+    run(redis_url, work)
+
+
+def test_a_page_without_new_links_is_completed_at_once(redis_url: str) -> None:
+    page, other = (link(host) for host in hosts(0, 2))
+
+    async def work(office: Office) -> None:
+        office.allow(page)
+        await office.sent(page)
+        job = await office.job()
+        office.frontier.hold("enqueue")
+        office.worker.add_links([], job.ticket)
+        office.worker.add_links([other])
+        assert job.ticket.left == 0
+        finished(office, job)
+        await until(lambda: office.frontier.done("completed"))
+
+    run(redis_url, work)
+
+
+def test_a_link_that_cannot_be_an_entry_does_not_hold_its_page(redis_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    page, bad = link("h0.org"), link("h1.org", "/", depth=-1)
+
+    async def work(office: Office) -> None:
+        office.allow(page)
+        await office.sent(page)
+        job = await office.job()
+        office.worker.add_links([bad, link("h2.org")], job.ticket)
+        finished(office, job)
+        await until(lambda: office.frontier.done("completed"))
+
+    office = run(redis_url, work)
+    assert "Not queued" in caplog.text
+    doors = [n for name, n in office.counts.items() if name.startswith("links/") or name == "quarantined"]
+    assert sum(doors) == 2  # each link leaves by a counted door
+
+
+# -- the cache of recent keys --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", [NORMAL, EXACT, UNCHECKED])
+def test_a_key_is_recent_only_after_redis_answered_for_it(redis_url: str, how: int) -> None:
+    one = link("h0.org", how=how)
+
+    async def work(office: Office) -> None:
+        worker = office.worker
+        office.frontier.hold("enqueue")
+        worker.add_links([one])
+        await until(lambda: office.frontier.done("enqueue asked"))
+        assert not worker.sent_lately(one.key)
+        office.frontier.free("enqueue")
+        await until(lambda: office.frontier.done("enqueued"))
+        assert worker.sent_lately(one.key)
+        worker.add_links([one])  # whoever asks for it is heard
+        await until(lambda: len(office.frontier.done("enqueued")) == 2)
+
+    office = run(redis_url, work)
+    assert office.counts["links/enqueued"] == (2 if how == UNCHECKED else 1)
+    assert office.counts["links/seen"] == (0 if how == UNCHECKED else 1)
+    assert office.counts["seeds/new"] == (1 if how == EXACT else 0)
+
+
+def test_a_batch_that_failed_does_not_look_seen_and_its_page_is_not_completed(redis_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    page, other = (link(host) for host in hosts(0, 2))
+
+    async def work(office: Office) -> None:
+        office.allow(page)
+        await office.sent(page)
+        job = await office.job()
+        office.frontier.fails.add("enqueue")
+        office.worker.add_links([other], job.ticket)
+        finished(office, job)
+        await until(lambda: office.ended)
+        assert office.ended[0] == "frontier_error"
+        assert not office.worker.sent_lately(other.key)
+        assert office.frontier.done("completed") == []
+        office.frontier.fails.clear()
+
+    run(redis_url, work)
+    assert "crawlweb stops: no" in caplog.text
+
+
+class Losing:
+    """A client that loses the answers to some calls: they were made."""
+
+    def __init__(self, client: Any, lost: int) -> None:
+        self._client, self.lost = client, lost
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    async def execute_command(self, *args: Any, **options: Any) -> Any:
+        answer = await self._client.execute_command(*args, **options)
+        if self.lost and args[0] == "EVALSHA":
+            self.lost -= 1
+            raise redis.exceptions.ConnectionError("lost on the way")
+        return answer
+
+
+def test_a_batch_whose_answer_was_lost_is_sent_again_and_counted_once(redis_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    page = link("h0.org")
+    found = [link(f"h{n}.org") for n in range(1, 2 * LINK_BATCH)]
+
+    async def work(office: Office) -> None:
+        office.allow(page)
+        await office.sent(page)
+        job = await office.job()
+        losing = Losing(office.client, 2)
+        office.frontier.redis = losing  # type: ignore[assignment]
+        office.worker.add_links(found, job.ticket)
+        finished(office, job)
+        await until(lambda: (page.entry.url, "d") in office.frontier.done("completed"))
+        assert losing.lost == 0
+        counts = await Frontier.counts(office.frontier)
+        assert (counts.enqueued, counts.done) == (len(found) + 1, 1)
+
+    office = run(redis_url, work)
+    assert office.counts["links/enqueued"] == len(found)
+    assert "Redis does not answer" in caplog.text
+
+
+@given(st.lists(st.integers(0, 30), max_size=200), st.integers(2, 20))
+@settings(deadline=None, derandomize=True)
+def test_recent_keys_are_exact_and_bounded(added: list[int], size: int) -> None:
+    recent = RecentKeys(size)
+    for n in added:
+        recent.add(bytes([n]))
+        assert bytes([n]) in recent
+    kept = {n for n in range(31) if bytes([n]) in recent}
+    assert kept <= set(added)
+    assert len(recent._young) + len(recent._old) <= size
+    latest = list(dict.fromkeys(reversed(added)))[: size // 2]
+    assert set(latest[:1]) <= kept
+
+
+def test_the_younger_half_of_recent_keys_is_kept() -> None:
+    recent = RecentKeys(1000)
+    for n in range(10_000):
+        recent.add(n.to_bytes(16, "big"))
+    assert all(n.to_bytes(16, "big") in recent for n in range(9_500, 10_000))
+    assert sum(n.to_bytes(16, "big") in recent for n in range(10_000)) <= 1000
+
+
+def test_no_page_is_begun_while_too_many_links_wait(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LINKS_WAITING", 20)
+    page = link("h0.org")
+    found = [link(f"h{n}.org") for n in range(1, 30)]
+
+    async def work(office: Office) -> None:
+        office.allow(page)
+        office.frontier.hold("enqueue")
+        office.worker.add_links(found)
+        await office.sent(page)
+        await until(lambda: office.worker._jobs)
+        assert office.worker.next_job() is None
+        office.frontier.free("enqueue")
+        assert (await office.job()).lease.host == page.host
+
+    run(redis_url, work)
+
+
+# -- jobs ----------------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_given_back_keeps_its_place(redis_url: str) -> None:
+    urls = [link("h0.org", f"/{n}", priority=priority) for n, priority in enumerate((3, 5, 5, 7))]
+
+    async def work(office: Office) -> None:
+        office.allow(urls[0])
+        await office.sent(*urls)
+        for _ in range(3):
+            job = await office.job()
+            assert job.lease.entry == urls[0].entry
+            office.worker.give_back(job)
+            await until(lambda job=job: job.lease.token not in office.worker.in_hand)  # type: ignore[misc]
+        for expected in urls:
+            job = await office.job()
+            assert job.lease.entry == expected.entry
+            finished(office, job)
+
+    office = run(redis_url, work)
+    assert office.counts["leases/returned"] == 3
+
+
+def test_a_lease_too_short_for_a_fetch_is_given_back(redis_url: str) -> None:
+    page = link("h0.org")
+
+    async def work(office: Office) -> None:
+        office.allow(page)
+        await office.sent(page)
+        await until(lambda: office.worker._jobs)
+        assert office.worker.next_job() is None
+        await until(lambda: office.frontier.done("completed"))
+        assert office.frontier.done("completed")[0] == (page.entry.url, "l")
+
+    office = run(redis_url, work, limits=Limits(lease_s=5.0), fetch_s=6.0)
+    assert office.counts["leases/returned"] >= 1
+
+
+def test_a_job_waits_for_its_time_and_somebody_is_woken_then(redis_url: str) -> None:
+    urls = [link("h0.org", f"/{n}") for n in range(2)]
+
+    async def work(office: Office) -> None:
+        worker = office.worker
+        office.allow(*urls)
+        await office.sent(*urls)
+        job = await office.job()
+        finished(office, job)
+        ended = boottime()
+        await until(lambda: worker._jobs)  # leased ahead of its time
+        not_before = worker._jobs[0][0]
+        assert not_before >= ended + 0.3
+        assert boottime() < not_before
+        assert worker.next_job() is None
+        office.woken.clear()
+        await until(lambda: office.woken)
+        assert not_before <= office.woken[0] < not_before + 0.2
+        job = worker.next_job()  # type: ignore[assignment]
+        assert job
+        assert job.lease.entry.url == urls[1].entry.url
+
+    run(redis_url, work, limits=Limits(min_delay_s=0.35))
+
+
+def test_leases_in_hand_never_exceed_the_capacity_and_what_ends_makes_room(redis_url: str) -> None:
+    pages = [link(f"h{n}.org") for n in range(40)]
+
+    async def work(office: Office) -> None:
+        worker = office.worker
+        office.allow(*pages)
+        await office.sent(*pages)
+        fetched: set[str] = set()
+        while len(fetched) < len(pages):
+            job = await office.job()
+            assert len(worker.in_hand) <= 5
+            fetched.add(job.lease.entry.url)
+            finished(office, job)
+        assert fetched == {page.entry.url for page in pages}
+
+    run(redis_url, work, capacity=5)
+
+
+def test_leases_that_are_held_long_are_renewed(redis_url: str) -> None:
+    page = link("h0.org")
+
+    async def work(office: Office) -> None:
+        office.allow(page)
+        await office.sent(page)
+        job = await office.job()
+        first = job.lease.expires
+        await until(lambda: job.lease.expires > first + 0.5)
+        finished(office, job)
+        await until(lambda: office.frontier.done("completed"))
+
+    office = run(redis_url, work, limits=Limits(lease_s=1.0), fetch_s=0.1)
+    assert office.counts["leases/late"] == 0
+
+
+# -- robots.txt ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_origin_s_robots_txt_comes_before_its_pages(redis_url: str) -> None:
+    page = link("h0.org", "/page")
+
+    async def work(office: Office) -> None:
+        await office.sent(page)
+        job = await office.job()
+        assert (job.origin, job.robots_url, job.robots_hops) == ("https://h0.org", "https://h0.org/robots.txt", 0)
+        assert job.lease.entry == page.entry
+        kept = ("https://h0.org", Answer("redirect", to="https://www.h0.org/r", hops=1).pack(), DAY_MS, -1)
+        office.worker.finish(job, Outcome(job.lease, "l", boottime(), robots=kept))
+        job = await office.job()
+        assert (job.robots_url, job.robots_hops) == ("https://www.h0.org/r", 1)
+        kept = ("https://h0.org", Answer("rules", b"User-agent: *\nDisallow: /no").pack(), DAY_MS, -1)
+        office.worker.finish(job, Outcome(job.lease, "l", boottime(), robots=kept))
+        job = await office.job()
+        assert (job.robots_url, job.lease.entry) == ("", page.entry)
+        rules = office.worker.rules_of("https://h0.org")
+        assert rules
+        assert not rules.allows("https://h0.org/no")
+
+    run(redis_url, work)
+
+
+def test_each_origin_of_a_host_has_its_own_rules(redis_url: str) -> None:
+    pages = [
+        Link("h0.org", url_key(url), Entry(url, 5))
+        for url in ("https://h0.org/a", "https://www.h0.org/b", "http://h0.org/c", "https://h0.org:8443/d")
+    ]
+
+    async def work(office: Office) -> None:
+        await office.sent(*pages)
+        asked: set[str] = set()
+        for _ in pages:
+            job = await office.job()
+            asked.add(job.robots_url)
+            office.worker.learn_rules(job.origin, ALLOW)
+            finished(office, job)
+        assert asked == {
+            "https://h0.org/robots.txt",
+            "https://www.h0.org/robots.txt",
+            "http://h0.org/robots.txt",
+            "https://h0.org:8443/robots.txt",
+        }
+
+    run(redis_url, work)
+
+
+def test_a_disallowed_url_costs_no_request(redis_url: str) -> None:
+    urls = [link("h0.org", path) for path in ("/no/1", "/no/2", "/no/3", "/yes")]
+
+    async def work(office: Office) -> None:
+        office.worker.learn_rules("https://h0.org", Answer("rules", b"User-agent: *\nDisallow: /no"))
+        await office.sent(*urls)
+        began = boottime()
+        job = await office.job()
+        assert job.lease.entry.url == urls[3].entry.url
+        assert boottime() - began < 2  # no turn of 5 s each
+        finished(office, job)
+        await until(lambda: len(office.frontier.done("completed")) == 4)
+        assert await office.client.hget(office.key("h0.org", "ctr"), "requests") == b"1"
+
+    office = run(redis_url, work, limits=Limits(min_delay_s=5.0))
+    assert office.counts["robots/disallowed"] == 3
+
+
+@pytest.mark.parametrize(
+    "value",
+    [b"garbage", b"[" * 100_000, b'{"v":1,"d":"redirect","to":"","hops":0}\n', b'{"v":1,"d":"allow","to":"","hops":1e999}\n', b'{"v":9}\n'],
+)
+def test_a_robots_txt_in_redis_that_is_not_ours_is_fetched_anew(redis_url: str, value: bytes) -> None:
+    page = link("h0.org", "/page")
+
+    async def work(office: Office) -> None:
+        await office.client.set(office.key("h0.org", "robots:https://h0.org"), value)
+        await office.sent(page)
+        job = await office.job()
+        assert job.robots_url == "https://h0.org/robots.txt"
+
+    office = run(redis_url, work)
+    assert office.ended == []
+    assert office.counts["quarantined"] == 1
+
+
+@pytest.mark.parametrize("max_pages", [None, 10])
+@pytest.mark.parametrize(
+    "url", ["https://[", "https://[::1/x", "http://a]b/", "https://", "http:///x", "https://a:99999999/", "https://\u2100.org/"]
+)
+def test_an_entry_that_is_no_url_is_moved_aside_and_stops_nobody(redis_url: str, url: str, max_pages: int | None) -> None:
+    good = link(hosts(0, 2)[1])
+    bad = Link(hosts(0, 1)[0], b"x" * 16, Entry(url, 0))
+
+    async def work(office: Office) -> None:
+        office.allow(good)
+        await office.sent(bad)
+        await until(lambda: office.frontier.done("leased"))
+        await office.sent(good)
+        await until(lambda: office.ended or any(good.entry.url in urls for urls in office.frontier.done("leased")))
+        assert office.ended == []
+        job = await office.job()
+        while job.lease.host == bad.host:  # at worst it is a job that fails
+            finished(office, job)
+            job = await office.job()
+        finished(office, job)
+        await until(lambda: (good.entry.url, "d") in office.frontier.done("completed"))
+
+    run(redis_url, work, max_pages=max_pages)
+
+
+# -- max_pages -----------------------------------------------------------------------------------------------------------
+
+
+def test_no_more_pages_are_begun_than_max_pages_and_the_crawl_ends_there(redis_url: str) -> None:
+    pages = [link(f"h{n}.org") for n in range(12)]
+
+    async def work(office: Office) -> None:
+        worker = office.worker
+        office.allow(*pages)
+        await office.sent(*pages)
+        jobs = [await office.job() for _ in range(3)]
+        await until(lambda: len(office.frontier.done("completed")) >= 9)  # the rest went back
+        assert worker.next_job() is None
+        finished(office, jobs[0])  # a 404: its permit is free again
+        jobs.append(await office.job())
+        for job in jobs[1:]:
+            finished(office, job, page_key=url_key(job.lease.entry.url))
+        await until(lambda: (worker.next_job(), office.ended)[1])
+        assert office.ended == ["max_pages"]
+        assert await office.client.scard("{t}:pages") == 3
+
+    run(redis_url, work, max_pages=3, once=True)
+
+
+def test_a_url_given_back_gives_its_permit_back(redis_url: str) -> None:
+    pages = [link(f"h{n}.org") for n in range(3)]
+
+    async def work(office: Office) -> None:
+        office.allow(*pages)
+        await office.sent(*pages)
+        for _ in range(4):
+            job = await office.job()
+            office.worker.give_back(job)
+        await until(lambda: len(office.frontier.done("completed")) >= 4)
+
+    run(redis_url, work, max_pages=1)
+
+
+# -- the end -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_crawl_ends_when_its_frontier_is_drained(redis_url: str) -> None:
+    page = link("h0.org")
+
+    async def work(office: Office) -> None:
+        office.allow(page)
+        await office.sent(page)
+        finished(office, await office.job())
+        await until(lambda: office.ended)
+        assert office.ended == ["drained"]
+        assert office.frontier.counted >= 2
+
+    run(redis_url, work, once=True)
+
+
+def test_two_equal_passes_make_an_end(redis_url: str) -> None:
+    """Between two passes another worker may have finished what the first pass did not see."""
+    passes = [Counts(1, 1, 0), Counts(2, 1, 1), Counts(2, 2, 0), Counts(3, 3, 0), Counts(3, 3, 0)]
+
+    async def work(office: Office) -> None:
+        office.frontier.passes = list(passes)
+        await until(lambda: office.ended)
+        assert office.frontier.counted == len(passes)
+
+    run(redis_url, work, once=True)
+
+
+def test_continuous_crawls_do_not_end(redis_url: str) -> None:
+    page = link("h0.org")
+
+    async def work(office: Office) -> None:
+        office.allow(page)
+        await office.sent(page)
+        finished(office, await office.job())
+        await until(lambda: office.frontier.done("completed"))
+        assert not any("_watch_end" in repr(task) and not task.done() for task in office.worker._tasks)
+
+    assert run(redis_url, work).ended == []
+
+
+@pytest.mark.parametrize("waiting", ["lease", "links", "outcome"])
+def test_a_worker_with_something_in_hand_does_not_end_the_crawl(redis_url: str, waiting: str) -> None:
+    page, other = (link(host) for host in hosts(0, 2))
+
+    async def work(office: Office) -> None:
+        worker, frontier = office.worker, office.frontier
+        office.allow(page, other)
+        await office.sent(page)
+        job = await office.job()
+        if waiting == "links":
+            frontier.hold("enqueue")
+            worker.add_links([other])
+            finished(office, job)
+            await until(lambda: frontier.done("completed"))
+        elif waiting == "outcome":
+            frontier.hold("complete")
+            finished(office, job)
+        frontier.passes = [Counts(1, 1, 0)] * 2  # as if the frontier knew nothing of it
+        looks = worker.looks
+        await until(lambda: worker.looks > looks + 2)
+        assert office.ended == []
+        frontier.passes = []
+        frontier.free("enqueue")
+        frontier.free("complete")
+        if waiting == "lease":
+            finished(office, job)
+        elif waiting == "links":
+            finished(office, await office.job())
+        await until(lambda: office.ended)
+
+    assert run(redis_url, work, once=True).ended == ["drained"]
+
+
+def test_nobody_ends_a_crawl_while_a_file_of_seeds_is_read(redis_url: str) -> None:
+    page, late = link("h0.org", how=EXACT), link("h1.org", how=EXACT)
+    may_go_on = threading.Event()
+
+    def batches() -> Iterator[list[Link]]:
+        yield [page]
+        may_go_on.wait(20)  # in a thread
+        yield [late]
+
+    async def work(office: Office) -> None:
+        worker = office.worker
+        office.allow(page, late)
+        worker.seeding += 1
+        await office.meta.say_seeding(True)
+        worker.run(worker.seed(batches()))
+        try:
+            finished(office, await office.job())
+            await until(lambda: office.frontier.done("completed"))
+            looks = worker.looks
+            await until(lambda: worker.looks > looks + 2)
+            assert office.ended == []
+            assert await office.meta.anyone_seeding()
+        finally:
+            may_go_on.set()
+        finished(office, await office.job())
+        await until(lambda: office.ended)
+        assert office.ended == ["drained"]
+        assert not await office.meta.anyone_seeding()
+
+    office = run(redis_url, work, once=True)
+    assert (office.counts["seeds"], office.counts["seeds/new"]) == (2, 2)
+
+
+def test_nobody_ends_a_crawl_while_another_worker_reads_seeds(redis_url: str) -> None:
+    page = link("h0.org")
+
+    async def work(office: Office) -> None:
+        office.allow(page)
+        other = Meta(Frontier(office.client, "t", PARTITIONS, "w2"))
+        await other.say_seeding(True)
+        await office.sent(page)
+        finished(office, await office.job())
+        await until(lambda: office.frontier.counted > 2)
+        assert office.ended == []
+        await other.say_seeding(False)
+        await until(lambda: office.ended)
+
+    assert run(redis_url, work, once=True).ended == ["drained"]
+
+
+def test_a_crawl_that_was_never_seeded_waits_a_while_and_says_so(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(office: Office) -> None:
+        await until(lambda: office.frontier.counted > 1)
+        assert office.ended == []
+        monkeypatch.setattr(module, "NEVER_SEEDED_S", 0.0)
+        await until(lambda: office.ended)
+
+    assert run(redis_url, work, once=True).ended == ["never_seeded"]
+
+
+# -- closing -------------------------------------------------------------------------------------------------------------
+
+
+def test_closing_sends_what_waits_and_gives_back_what_is_not_begun(redis_url: str) -> None:
+    pages = [link(f"h{n}.org") for n in range(20)]
+    found = [link(f"n{n}.org") for n in range(500)]
+
+    async def work(office: Office) -> None:
+        worker = office.worker
+        office.allow(*pages)
+        await office.sent(*pages)
+        job = await office.job()
+        await until(lambda: len(worker.in_hand) == len(pages))
+        worker.add_links(found, job.ticket)
+        finished(office, job)
+        await worker.close()
+        assert worker.next_job() is None
+        assert worker.in_hand == {}
+        state = await office.audit()
+        counts = await Frontier.counts(office.frontier)
+        assert (counts.enqueued, counts.done) == (len(pages) + len(found), 1)
+        assert state.get("leased", 0) == 0, state
+
+    office = run(redis_url, work)
+    assert office.counts["leases/returned"] == len(pages) - 1
+
+
+def test_a_lease_that_arrives_while_closing_goes_back(redis_url: str) -> None:
+    """The call was on its way when the crawl was stopped."""
+    page = link("h0.org")
+
+    async def work(office: Office) -> None:
+        frontier, worker = office.frontier, office.worker
+        office.allow(page)
+        frontier.hold("lease")
+        await office.sent(page)
+        await until(lambda: frontier.done("leased"))
+        worker.stop()
+        closing = asyncio.ensure_future(worker.close())
+        asyncio.get_running_loop().call_soon(frontier.free, "lease")
+        await closing
+        assert await office.client.zcard(office.key(page.host, "leases")) == 0
+
+    run(redis_url, work)
+
+
+def test_a_page_in_progress_at_the_stop_is_completed_before_the_close(redis_url: str) -> None:
+    page, other = link("h0.org"), link("h1.org")
+
+    async def work(office: Office) -> None:
+        worker = office.worker
+        office.allow(page)
+        await office.sent(page)
+        job = await office.job()
+        worker.stop()
+        worker.stop()
+        worker.add_links([other], job.ticket)
+        finished(office, job)
+        await worker.close()
+        counts = await Frontier.counts(office.frontier)
+        assert (counts.enqueued, counts.done) == (2, 1)
+
+    run(redis_url, work)
+
+
+def test_closing_ends_though_redis_is_gone(redis_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(module, "CLOSE_S", 0.2)
+    page = link("h0.org")
+
+    async def work(office: Office) -> None:
+        office.allow(page)
+        await office.sent(page)
+        job = await office.job()
+        office.frontier.hold("complete")
+        finished(office, job)
+        await office.worker.close()
+
+    run(redis_url, work)
+    assert "1 leases are left to expire" in caplog.text
+
+
+def test_a_ticket_without_links_is_settled_by_its_outcome() -> None:
+    assert (Ticket().left, Ticket().outcome) == (0, None)
