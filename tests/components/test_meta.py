@@ -1,0 +1,388 @@
+"""What belongs to the whole crawl, with several workers at the same moment."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+import redis
+from redis.asyncio import Redis
+
+from crawlweb.errors import ConfigError
+from crawlweb.frontier import meta as module
+from crawlweb.frontier.frontier import Frontier
+from crawlweb.frontier.keys import SCHEMA
+from crawlweb.frontier.meta import Meta
+
+FIRST = {"partitions": "64", "min_delay_s": "1", "scope": "any"}
+NAMED = {"partitions": "CRAWLWEB_PARTITIONS", "min_delay_s": "CRAWLWEB_MIN_DELAY_S", "scope": "scope"}
+LEASE_S = 60.0
+
+
+def run(url: str, work: Callable[..., Awaitable[None]], workers: int = 1, crawl: str = "t") -> None:
+    """`work` gets a Meta for each worker, each with a client of its own."""
+
+    async def main() -> None:
+        clients = [Redis.from_url(url) for _ in range(workers)]
+        try:
+            await work(*(Meta(Frontier(client, crawl, 1, f"w{n}")) for n, client in enumerate(clients)))
+        finally:
+            for client in clients:
+                await client.aclose()
+
+    asyncio.run(main())
+
+
+def raw(url: str) -> redis.Redis:
+    return redis.Redis.from_url(url)
+
+
+def keys(count: int, start: int = 0) -> list[bytes]:
+    return [n.to_bytes(16, "little") for n in range(start, start + count)]
+
+
+# -- agreement -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_worker_writes_and_later_ones_take(redis_url: str) -> None:
+    async def work(first: Meta, second: Meta) -> None:
+        assert await first.agree(FIRST, {}) == {"schema": str(SCHEMA), **FIRST}
+        # Defaults that nobody typed give way.
+        assert await second.agree({**FIRST, "partitions": "1024", "min_delay_s": "5"}, {}) == {"schema": str(SCHEMA), **FIRST}
+        # What was typed and is the same is no contradiction; explicit names without a value are none either.
+        assert await second.agree(FIRST, NAMED) == {"schema": str(SCHEMA), **FIRST}
+
+    run(redis_url, work, 2)
+    with raw(redis_url) as client:
+        assert client.hget("{t}:meta", "partitions") == b"64"
+
+
+@pytest.mark.parametrize(("name", "value"), [("partitions", "1024"), ("min_delay_s", "0.5"), ("scope", "domain")])
+def test_a_contradiction_names_both_values_and_writes_nothing(redis_url: str, name: str, value: str) -> None:
+    async def work(first: Meta, second: Meta) -> None:
+        await first.agree(FIRST, NAMED)
+        with raw(redis_url) as client:
+            before = client.hgetall("{t}:meta"), sorted(client.keys())
+            with pytest.raises(ConfigError) as refused:
+                await second.agree({**FIRST, name: value, "new": "x"}, NAMED)
+            assert str(refused.value) == f"{NAMED[name]}={value}: the crawl 't' was begun with {FIRST[name]}"
+            assert (client.hgetall("{t}:meta"), sorted(client.keys())) == before
+
+    run(redis_url, work, 2)
+
+
+def test_a_value_that_a_later_release_adds_is_added(redis_url: str) -> None:
+    async def work(first: Meta, second: Meta) -> None:
+        await first.agree(FIRST, {})
+        assert await second.agree({**FIRST, "ip_delay_s": "0.5"}, {}) == {"schema": str(SCHEMA), **FIRST, "ip_delay_s": "0.5"}
+        assert (await first.agree(FIRST, {}))["ip_delay_s"] == "0.5"
+
+    run(redis_url, work, 2)
+
+
+def test_another_schema_is_refused_though_nobody_typed_it(redis_url: str) -> None:
+    with raw(redis_url) as client:
+        client.hset("{t}:meta", "schema", str(SCHEMA + 1))
+
+    async def work(meta: Meta) -> None:
+        with pytest.raises(ConfigError, match=f"schema={SCHEMA}.*begun with {SCHEMA + 1}"):
+            await meta.agree(FIRST, {})
+
+    run(redis_url, work)
+
+
+def test_crawls_in_one_redis_do_not_meet(redis_url: str) -> None:
+    async def one(meta: Meta) -> None:
+        await meta.agree(FIRST, {})
+        await meta.widen_scope(["a.org"])
+        await meta.say_seeding(True)
+        await meta.permits(1, keys(1), LEASE_S)
+
+    async def other(meta: Meta) -> None:
+        assert (await meta.agree({**FIRST, "partitions": "2"}, NAMED))["partitions"] == "2"
+        await meta.refresh_scope()
+        assert meta.scope == set()
+        assert not await meta.anyone_seeding()
+        assert await meta.permits(1, keys(1, 5), LEASE_S) == ([True], 0)
+
+    run(redis_url, one, crawl="t")
+    run(redis_url, other, crawl="t2")
+
+
+class Together:
+    """A client whose first reads of the meta hash wait until all workers have read."""
+
+    def __init__(self, client: Any, barrier: Callable[[], Awaitable[None]]) -> None:
+        self._client, self._barrier, self._waited = client, barrier, False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    async def hgetall(self, name: str) -> Any:
+        answer = await self._client.hgetall(name)
+        if not self._waited:
+            self._waited = True
+            await self._barrier()
+        return answer
+
+
+def together(metas: tuple[Meta, ...]) -> None:
+    met, left = asyncio.Event(), [len(metas)]
+
+    async def barrier() -> None:
+        left[0] -= 1
+        if not left[0]:
+            met.set()
+        await met.wait()
+
+    for meta in metas:
+        meta._redis = Together(meta._redis, barrier)  # type: ignore[assignment]
+
+
+def test_two_first_workers_at_the_same_moment_agree_on_one_set_of_values(redis_url: str) -> None:
+    async def work(*metas: Meta) -> None:
+        together(metas)
+        wanted = [{name: f"{name}-{n}" for name in FIRST} for n in range(len(metas))]
+        answers = await asyncio.gather(*(meta.agree(values, {}) for meta, values in zip(metas, wanted, strict=True)))
+        assert len({tuple(sorted(answer.items())) for answer in answers}) == 1
+        # All values are one worker's: none of one and one of the other.
+        assert {k: v for k, v in answers[0].items() if k != "schema"} in wanted
+
+    run(redis_url, work, 4)
+
+
+def test_of_two_first_workers_that_contradict_each_other_one_starts(redis_url: str) -> None:
+    async def work(*metas: Meta) -> None:
+        together(metas)
+        answers = await asyncio.gather(
+            *(meta.agree({**FIRST, "partitions": str(n)}, NAMED) for n, meta in enumerate(metas, 1)), return_exceptions=True
+        )
+        started = [answer for answer in answers if isinstance(answer, dict)]
+        refused = [answer for answer in answers if isinstance(answer, ConfigError)]
+        assert (len(started), len(refused)) == (1, len(metas) - 1)
+        assert all(f"begun with {started[0]['partitions']}" in str(error) for error in refused)
+
+    run(redis_url, work, 3)
+
+
+# -- seeding -------------------------------------------------------------------------------------------------------------
+
+
+def test_seeding_is_known_until_every_worker_has_ended_it(redis_url: str) -> None:
+    async def work(first: Meta, second: Meta) -> None:
+        assert not await first.anyone_seeding()
+        await first.say_seeding(True)
+        await first.say_seeding(True)
+        await second.say_seeding(True)
+        await first.say_seeding(False)
+        assert await first.anyone_seeding()
+        await second.say_seeding(False)
+        await second.say_seeding(False)
+        assert not await first.anyone_seeding()
+
+    run(redis_url, work, 2)
+
+
+def test_the_word_of_a_worker_that_died_expires(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(died: Meta, other: Meta) -> None:
+        monkeypatch.setattr(module, "SEEDING_S", -2.0)  # it said so a while ago
+        await died.say_seeding(True)
+        assert not await other.anyone_seeding()
+        monkeypatch.undo()
+        await died.say_seeding(True)
+        assert await other.anyone_seeding()
+
+    run(redis_url, work, 2)
+
+
+# -- scope ---------------------------------------------------------------------------------------------------------------
+
+
+def test_what_one_worker_s_seeds_add_reaches_the_others(redis_url: str) -> None:
+    async def work(first: Meta, second: Meta) -> None:
+        await first.widen_scope(f"h{n}.org" for n in range(2500))
+        assert second.scope == set()
+        await second.refresh_scope()
+        assert second.scope == first.scope == {f"h{n}.org" for n in range(2500)}
+        await second.widen_scope(["h1.org", "new.org"])
+        await first.refresh_scope()
+        assert "new.org" in first.scope
+        await first.refresh_scope()
+        assert first.scope == second.scope
+
+    run(redis_url, work, 2)
+
+
+def test_the_scope_is_not_read_again_while_it_is_the_same(redis_url: str) -> None:
+    async def work(first: Meta, second: Meta) -> None:
+        await first.widen_scope(["a.org"])
+        await second.refresh_scope()
+        with raw(redis_url) as client:
+            client.config_resetstat()
+            await second.refresh_scope()
+            assert "cmdstat_sscan" not in client.info("commandstats")
+
+    run(redis_url, work, 2)
+
+
+def test_two_workers_that_widen_at_once_find_each_other_s_names(redis_url: str) -> None:
+    """What a worker knows is always a part of what Redis has, so the sizes tell."""
+
+    async def work(first: Meta, second: Meta) -> None:
+        await first.widen_scope(["a.org"])
+        await second.widen_scope(["b.org"])
+        for meta in (first, second):
+            await meta.refresh_scope()
+            assert meta.scope == {"a.org", "b.org"}
+
+    run(redis_url, work, 2)
+
+
+# -- max_pages -----------------------------------------------------------------------------------------------------------
+
+
+def test_permits_are_given_up_to_the_limit_and_once_a_url(redis_url: str) -> None:
+    async def work(meta: Meta) -> None:
+        assert await meta.permits(3, keys(5), LEASE_S) == ([True, True, True, False, False], 0)
+        assert await meta.permits(3, keys(5), LEASE_S) == ([True, True, True, False, False], 0)  # leased again: it has one
+        await meta.spend(keys(2), keys(1, 2))
+        assert await meta.permits(3, keys(2, 3), LEASE_S) == ([True, False], 2)
+        await meta.spend(keys(1, 3), [])
+        assert await meta.permits(3, keys(1, 9), LEASE_S) == ([False], 3)
+        assert await meta.permits(3, keys(2), LEASE_S) == ([True, True], 3)  # a stored page, leased again after a crash
+
+    run(redis_url, work)
+
+
+def test_a_page_stored_twice_counts_once(redis_url: str) -> None:
+    async def work(meta: Meta) -> None:
+        await meta.permits(3, keys(1), LEASE_S)
+        await meta.spend(keys(1) * 2, [])
+        await meta.spend(keys(1), [])
+        assert (await meta.permits(3, [], LEASE_S))[1] == 1
+        await meta.spend([], keys(1))  # a late refusal takes no page back
+        assert (await meta.permits(3, [], LEASE_S))[1] == 1
+
+    run(redis_url, work)
+
+
+def test_permits_of_a_worker_that_died_come_back(redis_url: str) -> None:
+    async def work(died: Meta, other: Meta) -> None:
+        assert (await died.permits(2, keys(2), 0.05))[0] == [True, True]
+        assert (await other.permits(2, keys(1, 5), LEASE_S))[0] == [False]
+        with raw(redis_url) as client:
+            for member, at in client.zrange("{t}:permits", 0, -1, withscores=True):
+                client.zadd("{t}:permits", {member: at - 200})  # instead of waiting for twice the lease
+        assert (await other.permits(2, keys(3, 5), LEASE_S))[0] == [True, True, False]
+
+    run(redis_url, work, 2)
+
+
+def test_a_permit_lasts_twice_as_long_as_a_lease_and_is_renewed_by_asking(redis_url: str) -> None:
+    async def work(meta: Meta) -> None:
+        with raw(redis_url) as client:
+            lasts = []
+            for _ in range(2):
+                await meta.permits(1, keys(1), LEASE_S)
+                seconds, micros = client.time()
+                lasts.append(client.zscore("{t}:permits", keys(1)[0][:8]) / 1000 - seconds - micros / 1e6)
+            assert all(2 * LEASE_S - 5 < left <= 2 * LEASE_S + 0.01 for left in lasts)
+
+    run(redis_url, work)
+
+
+def test_nothing_to_spend_is_no_call(redis_url: str) -> None:
+    async def work(meta: Meta) -> None:
+        before = meta._frontier.calls
+        await meta.spend([], [])
+        assert meta._frontier.calls == before
+
+    run(redis_url, work)
+
+
+def test_concurrent_workers_never_store_more_than_max_pages(redis_url: str) -> None:
+    most = 37
+
+    async def work(*metas: Meta) -> None:
+        rng = random.Random(11)
+        begun: set[bytes] = set()
+        stored: set[bytes] = set()
+
+        async def fetch(meta: Meta, urls: list[bytes]) -> None:
+            while urls:
+                some, urls = urls[:4], urls[4:]
+                allowed, _ = await meta.permits(most, some, LEASE_S)
+                may = [url for url, ok in zip(some, allowed, strict=True) if ok]
+                begun.update(may)
+                assert len(begun) <= most + len(refused)
+                await asyncio.sleep(0)
+                pages = [url for url in may if rng.random() < 0.7]
+                gone = [url for url in may if url not in pages]
+                refused.extend(gone)
+                await meta.spend(pages, gone)
+                stored.update(pages)
+
+        refused: list[bytes] = []
+        urls = keys(400)
+        rng.shuffle(urls)
+        await asyncio.gather(*(fetch(meta, urls[n :: len(metas)]) for n, meta in enumerate(metas)))
+        assert len(stored) == most
+        assert (await metas[0].permits(most, keys(1, 999), LEASE_S)) == ([False], most)
+
+    run(redis_url, work, 6)
+
+
+WORKER = """
+import asyncio, random, sys
+from redis.asyncio import Redis
+from crawlweb.frontier.frontier import Frontier
+from crawlweb.frontier.meta import Meta
+
+async def main(url, seed, most):
+    meta, rng = Meta(Frontier(Redis.from_url(url), "t", 1, f"p{seed}")), random.Random(seed)
+    print("ready", flush=True)
+    stored = 0
+    while stored < most:
+        keys = [rng.randrange(10**6).to_bytes(16, "little") for _ in range(3)]
+        allowed, stored = await meta.permits(most, keys, 0.1)
+        await meta.spend([key for key, ok in zip(keys, allowed) if ok and rng.random() < 0.8], [])
+
+asyncio.run(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))
+"""
+
+
+def test_killed_workers_leave_no_permit_for_ever_and_no_page_too_many(redis_url: str) -> None:
+    """Two processes, killed in turn and replaced, until the limit is reached: permits of the killed expire."""
+    most, rng = 300, random.Random(3)
+
+    def start(seed: int) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen([sys.executable, "-c", WORKER, redis_url, str(seed), str(most)], stdout=subprocess.PIPE)
+        assert process.stdout
+        assert process.stdout.readline() == b"ready\n"
+        return process
+
+    def end(process: subprocess.Popen[bytes], kill: bool) -> None:
+        if kill:
+            os.kill(process.pid, signal.SIGKILL)
+        assert process.stdout
+        process.stdout.read()
+        process.stdout.close()
+        process.wait(20)
+
+    with raw(redis_url) as client:
+        for seed in range(3):
+            target, process = client.scard("{t}:pages") + rng.randrange(10, 60), start(seed)
+            while process.poll() is None and client.scard("{t}:pages") < target:
+                assert client.scard("{t}:pages") + client.zcard("{t}:permits") <= most
+            end(process, kill=True)
+        last = start(9)
+        end(last, kill=False)
+        assert last.returncode == 0
+        assert client.scard("{t}:pages") == most
