@@ -50,14 +50,14 @@ def test_arguments_are_read_from_text(given_: dict[str, Any], arguments: SpiderA
     assert SpiderArguments.parse(**given_) == arguments
 
 
-WRONG: list[tuple[str, Any]] = [
-    *(("max_pages", value) for value in ("0", "-1", "many", "1.5", "1e3", "1_0x", [5], {}, 0, -5, float("inf"), float("nan"), 1.5)),
-    *(("max_depth", value) for value in ("-1", "deep", "0.5", -1, [0])),
-    *(("scope", value) for value in ("", "Domain", "site", "domains", "any ", 5)),
-]
+WRONG: dict[str, list[Any]] = {
+    "max_pages": ["0", "-1", "many", "1.5", "1e3", "1_0x", [5], {}, 0, -5, float("inf"), float("nan"), 1.5],
+    "max_depth": ["-1", "deep", "0.5", -1, [0]],
+    "scope": ["", "Domain", "site", "domains", "any ", 5],
+}
 
 
-@pytest.mark.parametrize(("name", "value"), WRONG)
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])
 def test_an_argument_that_is_wrong_is_named_with_its_value(name: str, value: Any) -> None:
     with pytest.raises(ConfigError) as refused:
         SpiderArguments.parse(**{name: value})
