@@ -85,6 +85,7 @@ class Addon:
         try:
             config = load(settings)
             parse_servers(config.dns_servers)
+            _check_types(settings)
             _refuse(settings)
         except ConfigError as e:
             raise SystemExit(f"crawlweb: {e}") from None
@@ -112,6 +113,21 @@ class Addon:
         settings.set("DOWNLOAD_SLOTS", slots, max(SETTINGS_PRIORITIES["addon"], settings.getpriority("DOWNLOAD_SLOTS") or 0))
         for name in ("jsonlines", "jsonl", "jl"):
             settings["FEED_EXPORTERS"].setdefault(name, "crawlweb.exporters.FlushingJsonLines")
+
+
+def _check_types(settings: BaseSettings) -> None:
+    """Scrapy reads these where a wrong type is a traceback."""
+    for name, value in SETTINGS.items():
+        given = settings.get(name)
+        if type(value) is int and given is not None:
+            try:
+                float(given)
+            except (TypeError, ValueError):
+                raise ConfigError(f"{name}={given!r}: a number expected") from None
+    try:
+        settings.getdict("REDIS_PARAMS")
+    except (TypeError, ValueError):
+        raise ConfigError(f"REDIS_PARAMS={settings.get('REDIS_PARAMS')!r}: a dictionary expected") from None
 
 
 def _refuse(settings: BaseSettings) -> None:

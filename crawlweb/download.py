@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 _PORTS: Final = {"http": 80, "https": 443}
 _OURS: Final = {b"Host", b"Connection", b"Content-Length", b"Transfer-Encoding", b"Proxy-Connection", b"Te", b"Upgrade"}
+_TOKEN: Final = re.compile(rb"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # RFC 9110 §5.6.2
 _CONTROL: Final = re.compile(rb"[\x00-\x1f\x7f]+")
 _TARGET: Final = re.compile(r"[^:/?#]+://[^/?#]*([^#]*)")
 _NOT_IN_TARGET: Final = re.compile(r"[^\x21-\x7e]")
@@ -264,7 +265,11 @@ def request_head(request: Request, url: ParseResult) -> bytes:
     target = _NOT_IN_TARGET.sub(lambda found: quote(found[0]), match[1] if match else "")
     target = target if target.startswith("/") else f"/{target}"
     host = url.netloc.rpartition("@")[2].removesuffix(f":{_PORTS[url.scheme]}")
-    lines = [f"{request.method} {target} HTTP/1.1".encode(), b"Host: " + (request.headers.get("Host") or host.encode())]
+    method = request.method.encode()
+    for token in (method, *request.headers):
+        if not _TOKEN.fullmatch(token):
+            raise FetchError("error", f"{token!r} is no method or header name")
+    lines = [b"%b %b HTTP/1.1" % (method, target.encode()), b"Host: " + _CONTROL.sub(b" ", request.headers.get("Host") or host.encode())]
     for name, values in request.headers.items():
         if name not in _OURS:
             lines += [name + b": " + _CONTROL.sub(b" ", value) for value in values]

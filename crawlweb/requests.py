@@ -6,7 +6,8 @@ import base64
 import hashlib
 import inspect
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from scrapy import Request, Spider
@@ -29,6 +30,7 @@ _META_LEFT_OUT = {
 }
 _META_PREFIXES_LEFT_OUT = ("crawlweb_", "redirect_")
 _LOCAL = "local"
+_TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 MAX_CHARS = 50_000  # of a request as JSON; larger ones stay in the process
 
 
@@ -46,7 +48,13 @@ def _method_name(spider: Spider, function: Callable[..., Any] | None) -> str | N
 
 
 def _may_be_called(spider: Spider, name: str) -> bool:
-    return (not name.startswith("_") or name in SPIDER_METHODS) and inspect.ismethod(getattr(spider, name, None))
+    """Methods only; looked up without running properties."""
+    is_public = not name.startswith("_") or name in SPIDER_METHODS
+    return is_public and inspect.isfunction(inspect.getattr_static(spider, name, None))
+
+
+def _own_meta(meta: Mapping[Any, object]) -> dict[str, object]:
+    return {str(k): v for k, v in meta.items() if k not in _META_LEFT_OUT and not str(k).startswith(_META_PREFIXES_LEFT_OUT)}
 
 
 def to_fields(request: Request, spider: Spider) -> dict[str, object]:
@@ -66,8 +74,7 @@ def to_fields(request: Request, spider: Spider) -> dict[str, object]:
     for name, function in (("callback", request.callback), ("errback", request.errback)):
         if function is not None and not isinstance(function, str):
             fields[name] = _method_name(spider, function)
-    meta = {k: v for k, v in request.meta.items() if k not in _META_LEFT_OUT and not str(k).startswith(_META_PREFIXES_LEFT_OUT)}
-    for name, value in (("meta", meta), ("cb_kwargs", request.cb_kwargs)):
+    for name, value in (("meta", _own_meta(request.meta)), ("cb_kwargs", request.cb_kwargs)):
         if value:
             fields[name] = value
     try:
@@ -76,31 +83,51 @@ def to_fields(request: Request, spider: Spider) -> dict[str, object]:
             raise NotSerialisable("meta or cb_kwargs that JSON changes")
         if len(text) > MAX_CHARS:
             raise NotSerialisable(f"{len(text)} characters as JSON")
-    except (TypeError, ValueError) as e:
+    except (TypeError, ValueError, RecursionError) as e:
         raise NotSerialisable(f"meta or cb_kwargs: {e}") from None
     return fields
 
 
-def from_fields(url: str, fields: dict[str, object], spider: Spider) -> Request:
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} where text stands")
+    return value
+
+
+def _token(value: object) -> str:
+    """A method or a header name (RFC 9110 §5.6.2): anything else could split the request."""
+    if not _TOKEN.fullmatch(_text(value)):
+        raise ValueError(f"{value!r} is no token")
+    return _text(value)
+
+
+def _headers(fields: Mapping[str, object]) -> dict[str, list[bytes]]:
+    rows = fields.get("headers", [])
+    if not isinstance(rows, list) or not all(isinstance(row, list) and len(row) == 2 and isinstance(row[1], list) for row in rows):
+        raise ValueError("headers")
+    return {_token(name): [_text(value).encode("latin-1") for value in values] for name, values in rows}
+
+
+def from_fields(url: str, fields: Mapping[str, object], spider: Spider) -> Request:
     """ValueError for fields that `to_fields` did not make, or that name what may not be called."""
     try:
-        kind = CLASSES[str(fields.get("class", "Request"))]
+        kind = CLASSES[_text(fields.get("class", "Request"))]
         functions: dict[str, Any] = {}
         for name in ("callback", "errback"):
-            method = fields.get(name)
-            if method is not None:
-                if not isinstance(method, str) or not _may_be_called(spider, method):
+            if fields.get(name) is not None:
+                method = _text(fields[name])
+                if not _may_be_called(spider, method):
                     raise ValueError(f"{name} {method!r}")
                 functions[name] = getattr(spider, method)
-        headers: Any = fields.get("headers", [])
-        meta: Any = fields.get("meta", {})
-        kwargs: Any = fields.get("cb_kwargs", {})
+        meta, kwargs = fields.get("meta", {}), fields.get("cb_kwargs", {})
+        if not isinstance(meta, dict) or not isinstance(kwargs, dict):
+            raise ValueError("meta or cb_kwargs")
         return kind(
             url,
-            method=str(fields.get("method", "GET")),
-            body=base64.b64decode(str(fields.get("body", "")), validate=True),
-            headers={str(k): [str(v) for v in values] for k, values in headers},
-            meta={**{str(k): v for k, v in meta.items()}, "verbatim_url": True},
+            method=_token(fields.get("method", "GET")),
+            body=base64.b64decode(_text(fields.get("body", "")), validate=True),
+            headers=_headers(fields),
+            meta={**_own_meta(meta), "verbatim_url": True},
             cb_kwargs={str(k): v for k, v in kwargs.items()},
             dont_filter=True,
             **functions,
@@ -128,11 +155,15 @@ class LocalRequests:
         self._last += 1
         name = f"{self._worker}:{self._last}"
         self._kept[name] = request
-        return {_LOCAL: name}
+        return {_LOCAL: name, "method": request.method}
 
-    def take(self, fields: dict[str, object]) -> Request | None:
-        """The request that fields stand for; None if it is another worker's. It is kept until `drop`."""
-        return self._kept.get(str(fields.get(_LOCAL)))
+    def take(self, url: str, fields: dict[str, object]) -> Request | None:
+        """The request that fields stand for, redirected to `url`; None if it is another worker's. It is kept until `drop`."""
+        request = self._kept.get(str(fields.get(_LOCAL)))
+        if request is None or request.url == url:
+            return request
+        target = request.replace(url=url, meta={**request.meta, "verbatim_url": True})
+        return target if "method" in fields else target.replace(method="GET", body=b"")
 
     def drop(self, fields: dict[str, object]) -> None:
         self._kept.pop(str(fields.get(_LOCAL)), None)

@@ -27,7 +27,6 @@ from .worker import Job
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from scrapy.http import Response
-    from scrapy.settings import BaseSettings
     from twisted.internet.defer import Deferred
     from twisted.python.failure import Failure
     from typing_extensions import Self
@@ -36,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 DOWNLOAD_SLOT = "crawlweb"  # one slot without a delay of its own: the frontier keeps hosts apart (addon.py gives it its settings)
 LEASES_AHEAD = 64
-MARGIN_S = 2.0  # of a lease, beyond the download cap
+MARGIN = 1.2  # times the download cap: a fetch is begun only if its lease lasts so long
 LOCAL_WAIT_S = 5.0  # a request that only another process can make waits so long before it is offered again
 LOCAL_TRIES = 5
 REASONS = {
@@ -56,12 +55,9 @@ class Scheduler(BaseScheduler):
         settings = crawler.settings
         self.crawler, self.config = crawler, config
         self.canonicalizer = Canonicalizer(max_url_chars=config.max_url_chars)
-        self._timeout_s = _number(settings, "DOWNLOAD_TIMEOUT")
-        self._capacity = int(_number(settings, "CONCURRENT_REQUESTS")) + LEASES_AHEAD
-        try:
-            self._redis_params = settings.getdict("REDIS_PARAMS")
-        except (TypeError, ValueError):
-            raise ConfigError(f"REDIS_PARAMS={settings.get('REDIS_PARAMS')!r}: a dictionary expected") from None
+        self._timeout_s = settings.getfloat("DOWNLOAD_TIMEOUT")
+        self._capacity = settings.getint("CONCURRENT_REQUESTS") + LEASES_AHEAD
+        self._redis_params = settings.getdict("REDIS_PARAMS")
         self._worker_id = secrets.token_hex(4)
         self._local = LocalRequests(self._worker_id)
         self._jobs: dict[Request, Job] = {}
@@ -111,7 +107,7 @@ class Scheduler(BaseScheduler):
                 explicit={name for name in NAMES if settings.get(name) is not None},
                 redis_params=self._redis_params,
                 capacity=self._capacity,
-                fetch_s=self._timeout_s + MARGIN_S,
+                fetch_s=self._timeout_s * MARGIN,
             )
         except ConfigError as e:
             raise SystemExit(f"crawlweb: {e}") from None
@@ -175,8 +171,8 @@ class Scheduler(BaseScheduler):
         """A request that we gave out comes back unfetched, or a new one is put into the frontier. Never raises."""
         try:
             job = self._jobs.get(request)
-            if job is not None:
-                self._verdicts[request] = Verdict(Outcome(job.lease, "l"), "leases/returned")
+            if job is not None:  # given back unfetched, unless a verdict says what became of it
+                self._verdicts.setdefault(request, Verdict(Outcome(job.lease, "l"), "leases/returned"))
                 return True
             return self._enqueue(request)
         except Exception:
@@ -213,7 +209,7 @@ class Scheduler(BaseScheduler):
         elif not entry.request:
             request = Request(entry.url, errback=self._failed, dont_filter=True, meta={"verbatim_url": True})
         elif LocalRequests.is_local(entry.request):
-            kept = self._local.take(entry.request)
+            kept = self._local.take(entry.url, entry.request)
             if kept is None:
                 self._count("local/elsewhere")
                 self.crawl.worker.finish(job, Outcome(lease, "r", wait_s=LOCAL_WAIT_S, arg=(LOCAL_TRIES, "local_request_lost", 0)))
@@ -244,11 +240,12 @@ class Scheduler(BaseScheduler):
     def job_of(self, request: Request | None) -> Job | None:
         return self._jobs.get(request) if request is not None else None
 
-    def answered(self, request: Request, response: Response, sent: Sent) -> None:
-        """A response came and is stored."""
+    def answered(self, request: Request, response: Response, sent: Sent) -> bool:
+        """A response came and is stored. Is it the spider's?"""
         job = self._jobs[request]
+        follow = not request.meta.get("dont_redirect") and not self._wants(request, response.status)
         location, retry_after = (_header(response, name) for name in ("Location", "Retry-After"))
-        verdict = self._judge.response(job, response.status, location, retry_after, response.body, sent)
+        verdict = self._judge.response(job, response.status, location, retry_after, response.body, sent, follow)
         if "wrong_type" in response.flags:
             verdict = replace(verdict, is_page=False)
         if verdict.robots is not None and verdict.robots.decision != "redirect":
@@ -259,9 +256,17 @@ class Scheduler(BaseScheduler):
             else:
                 self._count("redirects/out_of_scope")
         self._verdicts[request] = verdict
+        return verdict.is_last
 
-    def failed(self, request: Request, error: BaseException | None, sent: Sent | None = None) -> None:
-        self._verdicts[request] = self._judge.failure(self._jobs[request], error, sent or Sent())
+    def _wants(self, request: Request, status: int) -> bool:
+        """Has the spider asked for responses of this status?"""
+        wanted = request.meta.get("handle_httpstatus_list", getattr(self._spider, "handle_httpstatus_list", ()))
+        return bool(request.meta.get("handle_httpstatus_all")) or status in wanted
+
+    def failed(self, request: Request, error: BaseException | None, sent: Sent | None = None) -> bool:
+        """No response. Is the error the spider's?"""
+        verdict = self._verdicts[request] = self._judge.failure(self._jobs[request], error, sent or Sent())
+        return verdict.is_last
 
     def add_links(self, request: Request, targets: list[Target]) -> None:
         """Links of a page, in bulk; the page is complete when they are in the frontier. They pass no spider middleware."""
@@ -295,13 +300,6 @@ def _header(response: Response, name: str) -> str | None:
         return value.decode()
     except UnicodeDecodeError:
         return value.decode("latin-1")
-
-
-def _number(settings: BaseSettings, name: str) -> float:
-    try:
-        return settings.getfloat(name)
-    except (TypeError, ValueError):
-        raise ConfigError(f"{name}={settings.get(name)!r}: a number expected") from None
 
 
 def _no_page(response: Response) -> None:

@@ -121,7 +121,9 @@ class Worker:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._wake_at: asyncio.TimerHandle | None = None
         self._started = 0.0
+        self._polls = 0  # lease calls on their way
         self._full = False  # max_pages are stored
+        self._permits: dict[str, bytes] = {}  # of leases, by token
 
     # -- what Scrapy's hooks call: memory only ----------------------------------------------------------------------
 
@@ -180,7 +182,11 @@ class Worker:
 
     @property
     def busy(self) -> bool:
-        return bool(self.in_hand or self._links_waiting or self.seeding or any(self._outcomes.values()))
+        return bool(self.in_hand or self.seeding or self._unsent)
+
+    @property
+    def _unsent(self) -> bool:
+        return bool(self._links_waiting or any(self._outcomes.values()))
 
     # -- links and outcomes out ---------------------------------------------------------------------------------------
 
@@ -214,6 +220,7 @@ class Worker:
                 new = answer.count("n")
                 self._count("links/enqueued", new)
                 self._count("links/seen", answer.count("s"))
+                self._count("quarantined", answer.count("q"))
                 for (link, ticket), letter in zip(batch, answer, strict=True):
                     waiting.popleft()
                     self._recent.add(link.key)
@@ -235,8 +242,8 @@ class Worker:
                 batch = [waiting[i] for i in range(min(OUTCOME_BATCH, len(waiting)))]
                 if self._max_pages is not None:
                     stored = [key for _, key in batch if key]
-                    unused = [self._url_key(o.lease.entry.url) for o, key in batch if not key and o.lease.entry.url]
-                    await self.meta.spend(stored, unused)
+                    permits = [(self._permits.pop(outcome.lease.token, None), key) for outcome, key in batch]
+                    await self.meta.spend(stored, [permit for permit, key in permits if permit and not key])
                 answer = await self.frontier.complete(p, [outcome for outcome, _ in batch])
                 for (outcome, _), letter in zip(batch, answer, strict=True):
                     waiting.popleft()
@@ -245,7 +252,8 @@ class Worker:
                         self._count("leases/late")
                     if outcome.way == "x":
                         self._count("dead")
-                self._ask(p, self.frontier.limits.min_delay_s - self.frontier.limits.look_ahead_s)
+                free_now = any(outcome.ended is None for outcome, _ in batch)
+                self._ask(p, 0 if free_now else self.frontier.limits.min_delay_s - self.frontier.limits.look_ahead_s)
         finally:
             self._flushing.discard(("outcomes", p))
 
@@ -279,7 +287,11 @@ class Worker:
 
     async def _lease(self, p: int, most: int) -> None:
         self._due[p] = math.inf  # until the answer tells, or something is put into the partition meanwhile
-        next_s, leases = await self.frontier.lease(p, most)
+        self._polls += 1
+        try:
+            next_s, leases = await self.frontier.lease(p, most)
+        finally:
+            self._polls -= 1
         look_ahead_s = self.frontier.limits.look_ahead_s
         wait_s = POLL_MAX_S if next_s is None else min(POLL_MAX_S, max(POLL_MIN_S, next_s - look_ahead_s * 0.8))
         self._due[p] = min(self._due[p], boottime() + (0 if len(leases) == most else wait_s))
@@ -299,6 +311,7 @@ class Worker:
             keys = [self._url_key(lease.entry.url) for lease in leases]
             allowed, stored = await self.meta.permits(self._max_pages, keys, self.frontier.limits.lease_s)
             self._full = stored >= self._max_pages
+            self._permits.update((lease.token, key) for lease, key, ok in zip(leases, keys, allowed, strict=True) if ok)
             for lease, ok in zip(leases, allowed, strict=True):
                 if not ok:
                     self.finish(Job(lease, ""), Outcome(lease, "l", wait_s=1.0))
@@ -345,7 +358,10 @@ class Worker:
             self._count("robots/disallowed")
             self.finish(job, Outcome(lease, "d"))
             return
-        heapq.heappush(self._jobs, (lease.not_before, next(self._order), job))
+        if self.closing:
+            self.give_back(job)
+        else:
+            heapq.heappush(self._jobs, (lease.not_before, next(self._order), job))
 
     async def _renew_forever(self) -> None:
         period_s = self.frontier.limits.lease_s / 3
@@ -408,9 +424,9 @@ class Worker:
         """Sends everything that waits. After `CLOSE_S` without Redis the rest is left to expire."""
         self.stop()
         deadline = boottime() + CLOSE_S
-        while (self._links_waiting or any(self._outcomes.values())) and boottime() < deadline:
+        while (self._unsent or self._polls) and boottime() < deadline:
             await asyncio.sleep(FLUSH_S)
-        if self._links_waiting or any(self._outcomes.values()):
+        if self._unsent:
             logger.error("Redis does not answer: %d leases are left to expire, their pages will be fetched again", len(self.in_hand))
         self.frontier.closing = True
         for task in self._tasks:

@@ -148,4 +148,4 @@ class PrivateServer:
             time.sleep(0.02)
         log = self.folder / "redis.log"
         last = log.read_text(errors="replace").strip().splitlines()[-1:] if log.exists() else []
-        raise ConfigError(f"{binary} did not start in {self.folder}: {''.join(last) or 'no word in its log'}")
+        raise ConfigError(f"CRAWLWEB_REDIS_BINARY={binary}: did not start in {self.folder}: {''.join(last) or 'no word in its log'}")

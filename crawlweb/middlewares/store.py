@@ -29,7 +29,8 @@ class StoreMiddleware:
     def from_crawler(cls, crawler: Crawler) -> Self:
         return cls(crawler)
 
-    async def process_response(self, request: Request, response: Response) -> Response:
+    async def process_response(self, request: Request, response: Response) -> Response | Request:
+        """The request itself goes back to the scheduler where the response is not the spider's: robots.txt, redirects, what is retried."""
         scheduler = self._scheduler
         job = scheduler.job_of(request)
         if job is None:
@@ -42,22 +43,22 @@ class StoreMiddleware:
                 request.meta["crawlweb_warc"] = await scheduler.crawl.store.append(fetch)
             except StoreError as e:
                 scheduler.failed(request, e, sent)
-                raise
+                return request
             request.meta["crawlweb_fetched_at"] = datetime.fromtimestamp(fetch.fetched_at, timezone.utc).isoformat()
             self._count(fetch, response, page=not job.robots_url)
             if job.lease.host not in self._hosts:
                 self._hosts.add(job.lease.host)
                 self._inc("hosts")
-        scheduler.answered(request, response, sent)
-        return response
+        return response if scheduler.answered(request, response, sent) else request
 
-    def process_exception(self, request: Request, exception: Exception) -> None:
+    def process_exception(self, request: Request, exception: Exception) -> Request | None:
         scheduler = self._scheduler
-        if scheduler.job_of(request) is not None:
-            ended = request.meta.pop("crawlweb_sent", None)
-            if ended is not None:
-                self._inc("requests")
-            scheduler.failed(request, exception, Sent(ended))
+        if scheduler.job_of(request) is None:
+            return None
+        ended = request.meta.pop("crawlweb_sent", None)
+        if ended is not None:
+            self._inc("requests")
+        return None if scheduler.failed(request, exception, Sent(ended)) else request
 
     def _count(self, fetch: Fetch, response: Response, page: bool) -> None:
         self._inc("requests")

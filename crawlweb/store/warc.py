@@ -201,9 +201,7 @@ class WarcWriter:
             payload=BytesIO(fetch.payload),
             length=len(fetch.payload),
             http_headers=_RawHead(stored_response_head(fetch)),
-            warc_headers_dict=shared
-            | {"WARC-Record-ID": response_id}
-            | ({"WARC-Truncated": fetch.truncated} if fetch.truncated else {}),
+            warc_headers_dict=shared | {"WARC-Record-ID": response_id} | ({"WARC-Truncated": fetch.truncated} if fetch.truncated else {}),
         )
         head = fetch.request_head
         # A request whose method warcio does not know makes it give up the file.
