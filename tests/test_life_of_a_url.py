@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 from redis.asyncio import Redis
 from scrapy import Request, Spider
@@ -16,7 +17,7 @@ from crawlweb.frontier.frontier import EXACT, NORMAL, Frontier, Lease, Limits, L
 from crawlweb.policy import robots
 from crawlweb.policy.canonical import Canonicalizer
 from crawlweb.policy.priority import SEED_QUEUE, front_queue, path_depth
-from crawlweb.records import Entry, Fetch, boottime
+from crawlweb.records import Entry, boottime
 from crawlweb.store.warc import WarcWriter
 from tests.web import Robots, Tree, Web
 
@@ -34,20 +35,18 @@ async def walk(web: Web, redis_url: str, folder: Path) -> None:
     canonicalizer = Canonicalizer()
     handler = DownloadHandler(get_crawler(Spider, {"CRAWLWEB_DNS_SERVERS": web.dns_server, "CRAWLWEB_ALLOW_PRIVATE_IPS": True}))
     store = WarcWriter(folder, "tour", software="crawlweb")
-    frontier = Frontier(
-        Redis.from_url(redis_url), "tour", partitions=4, worker="tour", limits=Limits(min_delay_s=DELAY_S, latency_factor=0)
-    )
+    limits = Limits(min_delay_s=DELAY_S, latency_factor=0)
+    frontier = Frontier(Redis.from_url(redis_url), "tour", partitions=4, worker="tour", limits=limits)
 
     async def lease() -> Lease:
         (leased,) = (await frontier.lease(partition, 1))[1]
         await asyncio.sleep(max(0.0, leased.not_before - boottime()))
         return leased
 
-    async def fetch(url: str) -> Fetch:
+    async def fetch(url: str) -> Any:
         request = Request(url, meta={"verbatim_url": True, "crawlweb_any_type": url.endswith("robots.txt")})
         await handler.download_request(request)
-        fetched: Fetch = request.meta["crawlweb_fetch"]
-        return fetched
+        return request.meta["crawlweb_fetch"]
 
     # Canonical: what is fetched is the URL as found; what it is known by is the key of its canonical form. The host is whose clock counts.
     target = canonicalizer.target(f"http://www.EXAMPLE.org:{web.http_port}/?utm_source=mail#top")
@@ -65,8 +64,7 @@ async def walk(web: Web, redis_url: str, folder: Path) -> None:
     first = await lease()
     assert (first.entry.url, (await frontier.lease(partition, 64))[1]) == (target.url, [])
     origin = robots.origin_of(target.url)
-    fetched = await fetch(robots.robots_url(origin))
-    await store.append(fetched)
+    await store.append(fetched := await fetch(robots.robots_url(origin)))
     answer = robots.judge(fetched.status, fetched.body, None, fetched.url, 0)
     assert (
         await frontier.complete(partition, [Outcome(first, "l", fetched.finished, robots=(origin, answer.pack(), 86_400_000, -1))]) == "k"
