@@ -17,7 +17,7 @@ from redis.exceptions import RedisError
 from . import __version__
 from .default_settings import Config
 from .errors import ConfigError, StoreError
-from .frontier.frontier import NORMAL, Frontier, Limits, Link
+from .frontier.frontier import NORMAL, Frontier, Lease, Limits, Link
 from .frontier.meta import Meta
 from .frontier.server import CLIENT_NAME, PrivateServer
 from .policy.canonical import Canonicalizer
@@ -107,8 +107,15 @@ class Crawl:
         await self.store.close()
         await self._leave_redis()
 
-    def add_links(self, targets: list[Target], parent: Entry, ticket: Ticket) -> None:
+    def add_links(self, targets: list[Target], lease: Lease, ticket: Ticket) -> None:
         """Links of a page into the frontier: those in scope, not too deep, not sent a moment ago."""
+        parent = lease.entry
+        if not self.scope.contains(Target(parent.url, b"", lease.host)):  # a seed that another worker added a moment ago
+            self.worker.hold(ticket, self.meta.refresh_scope(), lambda: self._add_links(targets, parent, ticket))
+        else:
+            self._add_links(targets, parent, ticket)
+
+    def _add_links(self, targets: list[Target], parent: Entry, ticket: Ticket) -> None:
         count, depth = self.hooks.count, parent.depth + 1
         count("links/found", len(targets))
         if not in_depth(depth, self.max_depth):

@@ -87,6 +87,8 @@ def _value(row: Any, name: str, given: Any) -> Any:
                 raise ValueError
             return text in ("1", "true")
         if kind == "int":
+            if isinstance(given, float) and not given.is_integer():
+                raise ValueError
             value: Any = int(given)
         elif kind == "float":
             value = float(given)
@@ -97,7 +99,7 @@ def _value(row: Any, name: str, given: Any) -> Any:
             return tuple(str(part).strip() for part in parts if str(part).strip())
         else:
             value = str(given or "")
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ConfigError(f"{name}={given!r}: {'True or False' if kind == 'bool' else kind} expected") from None
     low, choices = row.metadata["low"], row.metadata["choices"]
     if low is not None and value < low:

@@ -272,7 +272,7 @@ class Scheduler(BaseScheduler):
         """Links of a page, in bulk; the page is complete when they are in the frontier. They pass no spider middleware."""
         job = self._jobs.get(request)
         if job is not None:
-            self.crawl.add_links(targets, job.lease.entry, job.ticket)
+            self.crawl.add_links(targets, job.lease, job.ticket)
 
     def _finished(self, request: Request) -> None:
         job = self._jobs.pop(request, None)

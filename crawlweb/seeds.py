@@ -39,7 +39,7 @@ def _natural(name: str, value: Any, least: int) -> int | None:
     if value is None or value == "":
         return None
     try:
-        number = int(value)
+        number = int(str(value))
     except (TypeError, ValueError):
         number = least - 1
     if number < least:
@@ -77,10 +77,10 @@ class SeedSource:
             return
         path = Path(self._seeds[1:])
         try:
-            with path.open(encoding="utf-8", errors="replace") as lines:
+            with path.open(encoding="utf-8-sig", errors="replace") as lines:
                 for number, line in enumerate(lines, 1):
                     text = line.strip()
                     if text and not text.startswith("#"):
                         yield f"{path}, line {number}: ", text
-        except OSError as e:
-            raise ConfigError(f"seeds=@{path}: {e.strerror or e}") from None
+        except (OSError, ValueError) as e:
+            raise ConfigError(f"seeds=@{path}: {getattr(e, 'strerror', None) or e}") from None

@@ -25,7 +25,7 @@ STATS = {
     "crawlweb/robots/fetched": "robots.txt answers by decision: rules, allow, redirect, unreachable",
     "crawlweb/robots/disallowed": "URLs that robots.txt disallows",
     "crawlweb/errors/<kind>": "failures by kind (policy/retry.py)",
-    "crawlweb/dead": "URLs that became dead letters here",
+    "crawlweb/dead": "URLs that became dead letters when this worker completed them (not: of dead hosts, of expired leases)",
     "crawlweb/truncated/<why>": "bodies cut: length, time, disconnect",
     "crawlweb/wrong_type": "responses whose type is not wanted",
     "crawlweb/quarantined": "entries in Redis that are not ours",

@@ -162,6 +162,17 @@ class Worker:
             if len(self._links[p]) == LINK_BATCH:
                 self._flush("links", p)
 
+    def hold(self, ticket: Ticket, work: Coroutine[Any, Any, None], then: Callable[[], None]) -> None:
+        """Keeps a page from being complete until `work` is done and `then` has run."""
+        ticket.left += 1
+
+        async def held() -> None:
+            await work
+            then()
+            self._acknowledge(ticket)
+
+        self._spawn(held())
+
     def finish(self, job: Job, outcome: Outcome, page_key: bytes | None = None) -> None:
         """The page of a job has left the engine. `page_key`: it counts for max_pages under this key."""
         ticket = job.ticket
@@ -189,6 +200,11 @@ class Worker:
         return bool(self._links_waiting or any(self._outcomes.values()))
 
     # -- links and outcomes out ---------------------------------------------------------------------------------------
+
+    def _acknowledge(self, ticket: Ticket) -> None:
+        ticket.left -= 1
+        if not ticket.left and ticket.outcome is not None:
+            self._settle(ticket)
 
     def _settle(self, ticket: Ticket) -> None:
         assert ticket.outcome is not None
@@ -226,9 +242,7 @@ class Worker:
                     self._recent.add(link.key)
                     if letter == "n" and link.how == EXACT:
                         self._count("seeds/new")
-                    ticket.left -= 1
-                    if not ticket.left and ticket.outcome is not None:
-                        self._settle(ticket)
+                    self._acknowledge(ticket)
                 self._links_waiting -= len(batch)
                 if new:
                     self._ask(p, 0)
@@ -248,10 +262,8 @@ class Worker:
                 for (outcome, _), letter in zip(batch, answer, strict=True):
                     waiting.popleft()
                     self.in_hand.pop(outcome.lease.token, None)
-                    if letter == "g":
-                        self._count("leases/late")
-                    if outcome.way == "x":
-                        self._count("dead")
+                    if letter != "k":
+                        self._count("leases/late" if letter == "g" else "dead")
                 free_now = any(outcome.ended is None for outcome, _ in batch)
                 self._ask(p, 0 if free_now else self.frontier.limits.min_delay_s - self.frontier.limits.look_ahead_s)
         finally:
@@ -371,6 +383,7 @@ class Worker:
             held = [lease for lease in self.in_hand.values() if lease.expires - now < 2 * period_s]
             if held:
                 await self.frontier.renew(held)
+            await self.meta.refresh_scope()
 
     # -- the end --------------------------------------------------------------------------------------------------------
 

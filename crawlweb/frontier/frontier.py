@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -102,7 +103,7 @@ class Frontier:
         self.calls = 0  # to Redis
         self.quarantined = 0  # leased entries that could not be read
         self.closing = False  # an outage is no longer waited for
-        self._sequence: dict[tuple[str, int], int] = defaultdict(int)
+        self._numbers = itertools.count(1)  # of calls, over all partitions: a lease's token is unique in the crawl
         self._locks: dict[tuple[str, int], asyncio.Lock] = defaultdict(asyncio.Lock)
 
     def partition_of(self, host: str) -> int:
@@ -130,8 +131,7 @@ class Frontier:
     async def _step(self, step: str, partition: int, *args: bytes | str | int | float) -> Any:
         """One repeatable call: one at a time for a step and partition, numbered."""
         async with self._locks[step, partition]:
-            self._sequence[step, partition] += 1
-            number = self._sequence[step, partition]
+            number = next(self._numbers)
             return await self.patiently(lambda: scripts.run(self.redis, step, self.key(partition, "ctr"), self.worker, number, *args))
 
     async def enqueue(self, partition: int, links: Sequence[Link]) -> str:
@@ -195,7 +195,7 @@ class Frontier:
         return (None if next_ms < 0 else next_ms / 1000), leases
 
     async def complete(self, partition: int, outcomes: Sequence[Outcome]) -> str:
-        """Ends leases of one partition; a letter for each: k as asked, g the lease was gone."""
+        """Ends leases of one partition; a letter for each: k as asked, x a dead letter now, g the lease was gone."""
         limits = self.limits
 
         def row(o: Outcome, now: float) -> list[object]:
@@ -204,8 +204,7 @@ class Frontier:
             return [o.lease.token, o.lease.host, o.way, age, latency, _ms(o.wait_s), o.arg or False, o.robots or False]
 
         async with self._locks["complete", partition]:
-            self._sequence["complete", partition] += 1
-            number = self._sequence["complete", partition]
+            number = next(self._numbers)
 
             def call() -> Awaitable[Any]:
                 now = boottime()

@@ -106,9 +106,12 @@ class Meta:
     async def refresh_scope(self) -> None:
         """Takes up what other workers' seeds added."""
         size = await self._frontier.patiently(lambda: cast(Any, self._redis.scard(self._key("scope"))))
-        if size != len(self.scope):
-            async for name in self._redis.sscan_iter(self._key("scope"), count=_SCOPE_BATCH):
-                self.scope.add(name.decode())
+        cursor = None if size == len(self.scope) else 0
+        while cursor is not None:
+            scan = partial(self._redis.sscan, self._key("scope"), cursor, count=_SCOPE_BATCH)
+            cursor, names = cast(Any, await self._frontier.patiently(scan))
+            self.scope.update(name.decode() for name in names)
+            cursor = cursor or None
 
     async def permits(self, max_pages: int, keys: list[bytes], lease_s: float) -> tuple[list[bool], int]:
         """May these URLs be fetched without going over `max_pages`? And how many pages are stored."""

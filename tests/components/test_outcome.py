@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from crawlweb.errors import FetchError, FrontierError, LeaseExpired, StoreError
 from crawlweb.frontier.frontier import NORMAL, UNCHECKED, Lease, Outcome
-from crawlweb.outcome import REDIRECTS, STORE_FULL_WAIT_S, Judge, Sent, Verdict
+from crawlweb.outcome import REDIRECTS, STORE_FULL_WAIT_S, Judge, Sent, Verdict, redirected
 from crawlweb.policy import retry, robots
 from crawlweb.policy.canonical import Canonicalizer
 from crawlweb.policy.retry import FAILURES, RETRY_AFTER_CAP_S, UNREACHABLE_ROBOTS, Failure
@@ -147,7 +147,7 @@ def test_no_error_and_no_answer_is_a_failure_too() -> None:
 @pytest.mark.parametrize("j", [job(failures=3), robots_job()])
 def test_a_lease_too_short_gives_the_url_back_uncounted(j: Job) -> None:
     verdict = judge().failure(j, LeaseExpired(), Sent())
-    assert verdict == Verdict(Outcome(j.lease, "l"), "leases/returned")
+    assert verdict == Verdict(Outcome(j.lease, "l"), "leases/returned", is_last=False)
 
 
 def test_a_full_disk_makes_the_url_wait_uncounted() -> None:
@@ -272,6 +272,99 @@ def test_no_location_raises(status: int, location: str) -> None:
     verdict = answer(job(), status, location=location)
     assert verdict.outcome.way == "d"
     assert (verdict.link is not None) == (verdict.stat == "redirects")
+
+
+# -- what the spider is shown -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", [200, 204, 300, 304, 401, 404, 410])
+def test_a_final_answer_is_the_spider_s(status: int) -> None:
+    assert answer(job(), status).is_last
+
+
+@pytest.mark.parametrize("status", REDIRECTS)
+def test_a_redirect_is_the_spider_s_only_where_nothing_follows(status: int) -> None:
+    assert not answer(job(), status, location="/y").is_last
+    assert answer(job(), status, location=None).is_last
+    assert answer(job(), status, location=URL).is_last
+    assert answer(job(hops=MAX_REDIRECTS), status, location="/y").is_last
+    own = judge().response(job(), status, "/y", None, b"", SENT, follow=False)
+    assert (told(own.outcome), own.link, own.is_last) == (("d", 0, None), None, True)
+
+
+@pytest.mark.parametrize(("kind", "row"), FAILURES.items(), ids=FAILURES)
+def test_a_failure_is_the_spider_s_when_no_try_is_left(kind: str, row: Failure) -> None:
+    shown = [judge().failure(job(failures=n, host_failures=n), FetchError(kind), SENT).is_last for n in range(row.tries)]
+    if row.blame == "host":
+        assert shown == [False] * row.tries  # the URL comes again, or dies with its host
+    else:
+        assert shown == [False] * (row.tries - 1) + [True]
+
+
+def test_robots_txt_and_a_full_disk_are_never_the_spider_s() -> None:
+    assert not any(answer(robots_job(), status, location="/y").is_last for status in (200, 301, 404, 503))
+    assert not any(judge().failure(robots_job(), FetchError(kind), SENT).is_last for kind in FAILURES)
+    assert not judge().failure(job(), StoreError("full"), SENT).is_last
+
+
+POST: dict[str, object] = {"method": "POST", "body": "YQ==", "callback": "parse_item", "meta": {"page": 1}}
+KEPT: dict[str, object] = {"callback": "parse_item", "meta": {"page": 1}}
+
+
+@pytest.mark.parametrize(
+    ("request_", "status", "carried"),
+    [
+        ({}, 303, {}),
+        (KEPT, 301, KEPT),
+        (POST, 301, KEPT),
+        (POST, 302, KEPT),
+        (POST, 303, KEPT),
+        (POST, 307, POST),
+        (POST, 308, POST),
+        ({**POST, "method": "PUT"}, 302, {**POST, "method": "PUT"}),
+        ({**POST, "method": "PUT"}, 303, KEPT),
+        ({"method": "HEAD"}, 303, {"method": "HEAD"}),
+    ],
+)
+def test_a_request_is_carried_to_the_target_as_browsers_do(request_: dict[str, object], status: int, carried: dict[str, object]) -> None:
+    assert redirected(request_, status) == carried
+    link = answer(job(request=request_), status, location="/y").link
+    assert link
+    assert link.entry.request == carried
+
+
+def headers(request: dict[str, object]) -> set[str]:
+    rows: Any = request.get("headers", [])
+    return {name for name, _ in rows}
+
+
+def test_a_get_that_was_a_post_has_no_headers_of_a_body() -> None:
+    with_headers = {**POST, "headers": [["Content-Type", ["application/json"]], ["Content-Length", ["1"]], ["X-Own", ["1"]]]}
+    link = answer(job(request=with_headers), 303, location="/y").link
+    assert link
+    assert headers(link.entry.request) == {"X-Own"}
+
+
+@pytest.mark.parametrize("location", ["https://other.org/", "https://evil.com/a/page"])
+def test_secrets_for_one_host_do_not_go_to_another(location: str) -> None:
+    request: dict[str, object] = {
+        "headers": [["Authorization", ["Basic x"]], ["Cookie", ["s=1"]], ["Proxy-Authorization", ["x"]], ["X-Own", ["1"]]]
+    }
+    link = answer(job(request=request), 302, location=location).link
+    assert link
+    assert headers(link.entry.request) == {"X-Own"}
+    home = answer(job(request=request), 302, location="/y").link
+    assert home
+    assert {"Authorization", "Cookie"} <= headers(home.entry.request)
+
+
+def test_a_post_that_stays_one_is_not_taken_for_a_get_of_its_target() -> None:
+    post = answer(job(request=POST), 307, location="/y").link
+    get = answer(job(), 307, location="/y").link
+    assert post
+    assert get
+    assert get.key == key("https://example.com/y")
+    assert post.key != get.key
 
 
 # -- robots.txt ----------------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from scrapy.linkextractors import LinkExtractor
 from scrapy.spiders import CrawlSpider, Rule
 
 from crawlweb.frontier import codec
+from crawlweb.outcome import redirected
 from crawlweb.policy.canonical import url_key
 from crawlweb.records import Entry
 from crawlweb.requests import MAX_CHARS, LocalRequests, NotSerialisable, fingerprint, from_fields, to_fields
@@ -208,13 +209,32 @@ def test_local_requests_are_this_worker_s_and_kept_until_dropped() -> None:
     assert all(LocalRequests.is_local(f) for f in fields)
     assert not LocalRequests.is_local(to_fields(Request(URL, method="POST"), SHOP))
     assert json.loads(json.dumps(fields)) == fields
-    assert [ours.take(f) for f in fields] == [first, second]
-    assert ours.take(fields[0]) is first
+    assert [ours.take(URL, f) for f in fields] == [first, second]
+    assert ours.take(URL, fields[0]) is first
     ours.drop(fields[0])
     ours.drop(fields[0])
-    assert [ours.take(f) for f in fields] == [None, second]
+    assert [ours.take(URL, f) for f in fields] == [None, second]
     theirs.keep(Request(URL))
-    assert theirs.take(fields[1]) is None
+    assert theirs.take(URL, fields[1]) is None
+
+
+@pytest.mark.parametrize(("status", "method", "body"), [(303, "GET", b""), (302, "GET", b""), (307, "POST", b"x")])
+def test_a_local_request_is_redirected_as_any_other(status: int, method: str, body: bytes) -> None:
+    local = LocalRequests("w1")
+    request = Request(URL, method="POST", body=b"x", callback=print, meta={"own": object()})
+    found = local.take("https://example.com/y", redirected(local.keep(request), status))
+    assert found
+    assert (found.url, found.method, found.body, found.callback) == ("https://example.com/y", method, body, print)
+    assert found.meta["own"] is request.meta["own"]
+    assert request.url == URL  # a copy
+
+
+@pytest.mark.parametrize(
+    "fields", [{"local": 5}, {"local": None}, {"local": ["w1:1"]}, {"local": {"a": 1}}, {"local": "w1:1", "method": 5}]
+)
+def test_a_local_request_that_is_not_ours_is_none(fields: dict[str, object]) -> None:
+    assert LocalRequests("w1").take(URL, fields) is None
+    LocalRequests("w1").drop(fields)
 
 
 # -- from a Redis that is not trusted ------------------------------------------------------------------------------------

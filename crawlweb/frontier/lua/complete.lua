@@ -14,7 +14,7 @@
 --                       ms dead, reason]
 --                     u its robots.txt cannot be had: as h; arg [ms until given up (-1: never), ms dead, reason]
 --            robots   false or [origin, value, ms it lives, crawl-delay ms (-1: none)]
--- Returns  a letter for each: k done as asked, g the lease was gone (only the clock moved)
+-- Returns  a letter for each: k done as asked, x a dead letter now, g the lease was gone (only the clock moved)
 -- Holds    next-allowed = end of the request + max(minimum, crawl-delay, factor * latency), and never moves back
 
 local old = answered('c')
@@ -65,6 +65,7 @@ for i, op in ipairs(ops) do
       count('done')
     elseif way == 'x' then
       dead_letter(host, entry, arg)
+      out[#out] = 'x'
     elseif way == 'q' then
       quarantine(arg, entry)
       count('done')
@@ -75,6 +76,7 @@ for i, op in ipairs(ops) do
       rest_ms = arg[3] or 0
       if digit(entry, 2) >= arg[1] then
         dead_letter(host, entry, arg[2])
+        out[#out] = 'x'
       else
         on(TAG .. 'wait', 'ZADD', string.format('%d', now + wait), host .. '\t' .. score_text(score) .. '\t' .. entry)
       end
