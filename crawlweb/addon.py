@@ -21,8 +21,6 @@ from .scheduler import DOWNLOAD_SLOT
 if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
 
-logger = logging.getLogger(__name__)
-
 # Downloader middlewares of ours, by distance: what is next to the downloader sees a response first.
 MIDDLEWARES = {"crawlweb.middlewares.store.StoreMiddleware": 990}
 
@@ -100,6 +98,8 @@ class Addon:
             settings.set(name, value, "addon")
         for scheme in ("http", "https"):
             settings["DOWNLOAD_HANDLERS"].setdefault(scheme, HANDLER)
+        if settings.get("LOG_LEVEL") != "DEBUG":  # it writes a line for every 404
+            logging.getLogger("scrapy.spidermiddlewares.httperror").setLevel(logging.WARNING)
 
     def _take_over(self, settings: BaseSettings) -> None:
         middlewares = settings["DOWNLOADER_MIDDLEWARES"]

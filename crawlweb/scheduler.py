@@ -38,12 +38,7 @@ LEASES_AHEAD = 64
 MARGIN = 1.2  # times the download cap: a fetch is begun only if its lease lasts so long
 LOCAL_WAIT_S = 5.0  # a request that only another process can make waits so long before it is offered again
 LOCAL_TRIES = 5
-REASONS = {
-    "drained": "finished",
-    "max_pages": "max_pages",
-    "never_seeded": "never_seeded",
-    "frontier_error": "frontier_error",
-}
+FRONTIER_ERROR = "frontier_error"
 
 
 class Scheduler(BaseScheduler):
@@ -141,7 +136,7 @@ class Scheduler(BaseScheduler):
             slot.nextcall.schedule()
 
     def _ended(self, reason: str) -> None:
-        self._reason = REASONS[reason]
+        self._reason = "finished" if reason == "drained" else reason
         self._wake()
 
     def _count(self, name: str, by: int = 1) -> None:

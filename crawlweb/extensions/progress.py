@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from typing import TYPE_CHECKING, Any
 
 from scrapy import signals
 from scrapy.exceptions import CloseSpider, DontCloseSpider
-from scrapy.utils.asyncio import create_looping_call
 
-from ..scheduler import Scheduler
+from ..scheduler import FRONTIER_ERROR, Scheduler
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
@@ -30,6 +30,7 @@ class Progress:
         self._crawler = crawler
         self._began = time.monotonic()
         self._pages_before = 0
+        self._reason = ""
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -37,11 +38,11 @@ class Progress:
         crawler.signals.connect(progress.spider_opened, signals.spider_opened)
         crawler.signals.connect(progress.spider_idle, signals.spider_idle)
         crawler.signals.connect(progress.spider_closed, signals.spider_closed)
+        crawler.signals.connect(progress.engine_stopped, signals.engine_stopped)
         return progress
 
     def spider_opened(self) -> None:
-        self._loop = create_looping_call(self._report)
-        self._loop.start(INTERVAL_S, now=False)
+        self._reporting = asyncio.ensure_future(self._report_forever())
 
     def spider_idle(self) -> None:
         scheduler = self._scheduler
@@ -52,8 +53,8 @@ class Progress:
         raise CloseSpider(scheduler.reason)
 
     def spider_closed(self, reason: str) -> None:
-        if self._loop.running:
-            self._loop.stop()
+        self._reporting.cancel()
+        self._reason = reason
         seconds = time.monotonic() - self._began
         kinds = ", ".join(f"{kind} {n}" for kind, n in sorted(self._by_prefix("errors/").items())) or "none"
         logger.info(
@@ -70,6 +71,16 @@ class Progress:
             self._stat("links/seen") + self._stat("links/cached"),
             self._stat("robots/disallowed"),
         )
+
+    def engine_stopped(self) -> None:
+        """A crawl that could not go on is a failure of the process, after feeds are stored and leases given back."""
+        if self._reason == FRONTIER_ERROR:
+            raise SystemExit("crawlweb: the crawl stopped on an error of the frontier, see above; start it again to go on")
+
+    async def _report_forever(self) -> None:
+        while True:
+            await asyncio.sleep(INTERVAL_S)
+            self._report()
 
     def _report(self) -> None:
         pages = self._stat("pages")

@@ -455,7 +455,8 @@ def test_a_lease_too_short_for_a_fetch_is_given_back(redis_url: str) -> None:
     assert office.counts["leases/returned"] >= 1
 
 
-def test_a_job_waits_for_its_time_and_somebody_is_woken_then(redis_url: str) -> None:
+def test_a_job_waits_for_its_time_and_somebody_is_woken_then(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "POLL_MAX_S", 5.0)  # a poll would wake somebody too
     urls = [link("h0.org", f"/{n}") for n in range(2)]
 
     async def work(office: Office) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-AT_ONCE = 6
+AT_ONCE = 8
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -20,11 +20,15 @@ def pytest_configure(config: pytest.Config) -> None:
 def background(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[[Callable[[Path], Any]], Any]]:
-    """What a function of a `background` mark returned or raised. Functions take a folder of their own."""
+    """What a function of a `background` mark returned or raised. Functions take a folder of their own.
+
+    The last begin first: they take longest."""
     marks = [mark for item in request.session.items for mark in item.iter_markers("background")]
-    functions = dict.fromkeys(function for mark in marks for function in mark.args)
+    functions = list(dict.fromkeys(function for mark in marks for function in mark.args))
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        futures: dict[Callable[[Path], Any], Future[Any]] = {f: pool.submit(f, tmp_path_factory.mktemp("crawl")) for f in functions}
+        futures: dict[Callable[[Path], Any], Future[Any]] = {
+            f: pool.submit(f, tmp_path_factory.mktemp("crawl")) for f in reversed(functions)
+        }
         yield lambda function: futures[function].result()
         for future in futures.values():
             future.cancel()

@@ -302,7 +302,7 @@ class FrontierModel(RuleBasedStateMachine):
                 host.refused_since_ms = now if host.refused_since_ms is None else host.refused_since_ms
                 if now - host.refused_since_ms >= GIVE_UP_MS:
                     host.dead_ms, host.reason = now + DEAD_MS, "no robots.txt"
-        return "k"
+        return "x" if url.place == "dead" else "k"
 
     @rule(worker=WORKERS, which=st.lists(st.integers(0, 30), min_size=1, max_size=4))
     def renew(self, worker: int, which: list[int]) -> None:

@@ -410,7 +410,7 @@ def test_a_call_that_is_repeated_gives_the_same_answer_and_does_nothing(rig: Rig
     assert rig.enqueue(*links("a.org", 3), link("b.org")) == "nnnn"
     rig.wires[0].lose_next = True
     leases = rig.lease()
-    assert [lease.token for lease in leases] == ["w0:1:1", "w0:1:2"]
+    assert [lease.token for lease in leases] == ["w0:2:1", "w0:2:2"]
     rig.wires[0].lose_next = True
     assert rig.complete(leases[0]) == "k"
     found = rig.check()
