@@ -69,7 +69,7 @@ def _is_tool(argv: list[str]) -> bool:
     """Is this one of Scrapy's commands that look at single pages? They need the download path, not the frontier. `argv`: sys.orig_argv,
     since Scrapy takes the command out of sys.argv."""
     names = [Path(word).name for word in argv]
-    at = next((i for i, name in enumerate(names) if name in ("scrapy", "scrapy.exe")), None)
+    at = next((i for i, name in enumerate(names) if name in ("scrapy", "scrapy.exe", "scrapy.cmdline")), None)
     return at is not None and next((word for word in argv[at + 1 :] if not word.startswith("-")), "") in _TOOLS
 
 
@@ -137,7 +137,13 @@ def _refuse(settings: BaseSettings) -> None:
         return (settings.getpriority(name) or 0) >= project
 
     for name, (is_harmful, why) in _REFUSED.items():
-        if was_set(name) and is_harmful(settings.getbool(name)):
+        if not was_set(name):
+            continue
+        try:
+            value = settings.getbool(name)
+        except (TypeError, ValueError):
+            raise ConfigError(f"{name}={settings.get(name)!r}: True or False expected") from None
+        if is_harmful(value):
             raise ConfigError(f"{name}={settings.get(name)!r}: {why}; leave it out")
     if was_set("SCHEDULER") and settings.get("SCHEDULER") != SETTINGS["SCHEDULER"]:
         raise ConfigError(f"SCHEDULER={settings.get('SCHEDULER')!r}: with the add-on it is {SETTINGS['SCHEDULER']}; leave it out")

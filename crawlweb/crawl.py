@@ -16,7 +16,7 @@ from redis.exceptions import RedisError
 
 from . import __version__
 from .default_settings import Config
-from .errors import ConfigError, StoreError
+from .errors import ConfigError, FrontierError, StoreError
 from .frontier.frontier import NORMAL, Frontier, Lease, Limits, Link
 from .frontier.meta import Meta
 from .frontier.server import CLIENT_NAME, PrivateServer
@@ -82,7 +82,7 @@ class Crawl:
         try:
             await self._open_store()
             await self._agree(explicit)
-        except ConfigError:
+        except (ConfigError, FrontierError):
             await self._leave_redis()
             raise
         self.worker = Worker(

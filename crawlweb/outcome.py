@@ -9,7 +9,7 @@ from urllib.parse import urljoin
 from .errors import FetchError, LeaseExpired, StoreError
 from .frontier.frontier import NORMAL, UNCHECKED, Link, Outcome
 from .policy import retry, robots
-from .policy.canonical import Canonicalizer
+from .policy.canonical import Canonicalizer, request_key
 from .records import Entry
 from .worker import Job, is_on_host
 
@@ -40,12 +40,19 @@ class Verdict:
     robots: robots.Answer | None = None
 
 
-def redirected(request: dict[str, object], status: int) -> dict[str, object]:
-    """What a Scrapy request carries to a redirect's target: all of it, but a POST becomes a GET as in browsers (RFC 9110 §15.4)."""
-    method = request.get("method", "GET")
-    if not request or method == "HEAD" or not (status == 303 or (status in (301, 302) and method == "POST")):
+def redirected(request: dict[str, object], status: int, same_origin: bool = True) -> dict[str, object]:
+    """What a Scrapy request carries to a redirect's target: all of it, but a POST becomes a GET as in browsers (RFC 9110 §15.4), and what
+    is meant for one origin stays there."""
+    method, left_out = request.get("method", "GET"), set[str]()
+    if (status == 303 and method != "HEAD") or (status in (301, 302) and method == "POST"):
+        request = {name: value for name, value in request.items() if name not in ("method", "body")}
+        left_out |= {"content-type", "content-length", "content-encoding"}
+    if not same_origin:
+        left_out |= {"authorization", "cookie", "proxy-authorization"}
+    rows = request.get("headers")
+    if not left_out or not isinstance(rows, list):
         return request
-    return {name: value for name, value in request.items() if name not in ("method", "body")}
+    return {**request, "headers": [row for row in rows if isinstance(row, list) and row and str(row[0]).lower() not in left_out]}
 
 
 class Judge:
@@ -140,6 +147,8 @@ class Judge:
             hops=entry.hops + 1,
             chain=chain,
             found_as=entry.found_as or entry.url,
-            request=redirected(entry.request, status),
+            request=redirected(entry.request, status, robots.origin_of(target.url) == job.origin),
         )
-        return "redirects", Link(target.host, target.key, follow, UNCHECKED if target.key in chain else NORMAL)
+        carried = follow.request
+        key = request_key(target.key, str(carried.get("method", "GET")), str(carried.get("body", "")))
+        return "redirects", Link(target.host, key, follow, UNCHECKED if target.key in chain else NORMAL)

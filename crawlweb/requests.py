@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import inspect
 import json
 import re
@@ -14,6 +13,7 @@ from scrapy import Request, Spider
 from scrapy.http import FormRequest, JsonRequest
 
 from .errors import CrawlwebError
+from .policy.canonical import request_key
 
 CLASSES: dict[str, type[Request]] = {"Request": Request, "FormRequest": FormRequest, "JsonRequest": JsonRequest}
 SPIDER_METHODS = {"_callback", "_errback"}  # CrawlSpider's own, not public by name
@@ -53,8 +53,8 @@ def _may_be_called(spider: Spider, name: str) -> bool:
     return is_public and inspect.isfunction(inspect.getattr_static(spider, name, None))
 
 
-def _own_meta(meta: Mapping[Any, object]) -> dict[str, object]:
-    return {str(k): v for k, v in meta.items() if k not in _META_LEFT_OUT and not str(k).startswith(_META_PREFIXES_LEFT_OUT)}
+def _own_meta(meta: Mapping[Any, object]) -> dict[Any, object]:
+    return {k: v for k, v in meta.items() if k not in _META_LEFT_OUT and not str(k).startswith(_META_PREFIXES_LEFT_OUT)}
 
 
 def to_fields(request: Request, spider: Spider) -> dict[str, object]:
@@ -138,9 +138,7 @@ def from_fields(url: str, fields: Mapping[str, object], spider: Spider) -> Reque
 
 def fingerprint(key: bytes, request: Request) -> bytes:
     """URL key of a request: method and body count where there are some."""
-    if request.method == "GET" and not request.body:
-        return key
-    return hashlib.blake2b(b"\0".join((key, request.method.encode(), request.body)), digest_size=16).digest()
+    return request_key(key, request.method, base64.b64encode(request.body).decode())
 
 
 class LocalRequests:
@@ -155,7 +153,7 @@ class LocalRequests:
         self._last += 1
         name = f"{self._worker}:{self._last}"
         self._kept[name] = request
-        return {_LOCAL: name, "method": request.method}
+        return {_LOCAL: name, "method": request.method, "headers": [[k.decode("latin-1"), []] for k in request.headers]}
 
     def take(self, url: str, fields: dict[str, object]) -> Request | None:
         """The request that fields stand for, redirected to `url`; None if it is another worker's. It is kept until `drop`."""
@@ -163,7 +161,12 @@ class LocalRequests:
         if request is None or request.url == url:
             return request
         target = request.replace(url=url, meta={**request.meta, "verbatim_url": True})
-        return target if "method" in fields else target.replace(method="GET", body=b"")
+        if "method" not in fields:
+            target = target.replace(method="GET", body=b"")
+        kept = _headers(fields)
+        for name in [name for name in target.headers if name.decode("latin-1") not in kept]:
+            del target.headers[name]
+        return target
 
     def drop(self, fields: dict[str, object]) -> None:
         self._kept.pop(str(fields.get(_LOCAL)), None)

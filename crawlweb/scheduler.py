@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import secrets
+from collections.abc import Container
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from scrapy.utils.defer import deferred_from_coro
 
 from .crawl import Crawl, Hooks
 from .default_settings import NAMES, Config, load
-from .errors import ConfigError
+from .errors import ConfigError, FrontierError
 from .frontier.frontier import EXACT, NORMAL, UNCHECKED, Link, Outcome
 from .outcome import Judge, Sent, Verdict
 from .policy.canonical import Canonicalizer
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 DOWNLOAD_SLOT = "crawlweb"  # one slot without a delay of its own: the frontier keeps hosts apart (addon.py gives it its settings)
+CONCURRENCY = 2000  # leases in hand where CONCURRENT_REQUESTS is 0, no bound
 LEASES_AHEAD = 64
 MARGIN = 1.2  # times the download cap: a fetch is begun only if its lease lasts so long
 LOCAL_WAIT_S = 5.0  # a request that only another process can make waits so long before it is offered again
@@ -51,7 +53,7 @@ class Scheduler(BaseScheduler):
         self.crawler, self.config = crawler, config
         self.canonicalizer = Canonicalizer(max_url_chars=config.max_url_chars)
         self._timeout_s = settings.getfloat("DOWNLOAD_TIMEOUT")
-        self._capacity = settings.getint("CONCURRENT_REQUESTS") + LEASES_AHEAD
+        self._capacity = (settings.getint("CONCURRENT_REQUESTS") or CONCURRENCY) + LEASES_AHEAD
         self._redis_params = settings.getdict("REDIS_PARAMS")
         self._worker_id = secrets.token_hex(4)
         self._local = LocalRequests(self._worker_id)
@@ -104,7 +106,7 @@ class Scheduler(BaseScheduler):
                 capacity=self._capacity,
                 fetch_s=self._timeout_s * MARGIN,
             )
-        except ConfigError as e:
+        except (ConfigError, FrontierError) as e:
             raise SystemExit(f"crawlweb: {e}") from None
         self._watch_slot()
 
@@ -188,7 +190,7 @@ class Scheduler(BaseScheduler):
                 logger.warning("%s stays in this worker's memory and is lost with it: %s (said once)", request, e)
             fields = self._local.keep(request)
         depth = request.meta.get("depth", 0)
-        is_seed = bool(request.meta.get("is_start_request"))
+        is_seed = bool(request.meta.pop("is_start_request", None))  # a callback may pass its meta on
         how = EXACT if is_seed else UNCHECKED if request.dont_filter else NORMAL
         queue = SEED_QUEUE if is_seed else max(1, min(9, front_queue(path_depth(target.url)) - request.priority))
         entry = Entry(target.url, queue, depth if isinstance(depth, int) and depth >= 0 else 0, request=fields)
@@ -256,7 +258,7 @@ class Scheduler(BaseScheduler):
     def _wants(self, request: Request, status: int) -> bool:
         """Has the spider asked for responses of this status?"""
         wanted = request.meta.get("handle_httpstatus_list", getattr(self._spider, "handle_httpstatus_list", ()))
-        return bool(request.meta.get("handle_httpstatus_all")) or status in wanted
+        return bool(request.meta.get("handle_httpstatus_all")) or (isinstance(wanted, Container) and status in wanted)
 
     def failed(self, request: Request, error: BaseException | None, sent: Sent | None = None) -> bool:
         """No response. Is the error the spider's?"""

@@ -22,7 +22,7 @@ STATS = {
     "crawlweb/leases": "leases received",
     "crawlweb/leases/returned": "leases given back unfetched",
     "crawlweb/leases/late": "leases that had run out when their page was finished",
-    "crawlweb/robots/fetched": "robots.txt answers by decision: rules, allow, redirect, unreachable",
+    "crawlweb/robots/fetched/<decision>": "robots.txt answers: rules, allow, redirect, redirect_other_host, unreachable",
     "crawlweb/robots/disallowed": "URLs that robots.txt disallows",
     "crawlweb/errors/<kind>": "failures by kind (policy/retry.py)",
     "crawlweb/dead": "URLs that became dead letters when this worker completed them (not: of dead hosts, of expired leases)",

@@ -348,7 +348,8 @@ class Worker:
                     self.learn_rules(origin, answers[origin])
         for lease in leases:
             self._make_job(lease, answers)
-        self._wake()
+        if leases:
+            self._wake()
 
     def learn_rules(self, origin: str, answer: robots.Answer) -> robots.Rules:
         rules = robots.Rules(answer)

@@ -31,6 +31,7 @@ class Progress:
         self._began = time.monotonic()
         self._pages_before = 0
         self._reason = ""
+        self._reporting: asyncio.Future[None] | None = None
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -53,7 +54,8 @@ class Progress:
         raise CloseSpider(scheduler.reason)
 
     def spider_closed(self, reason: str) -> None:
-        self._reporting.cancel()
+        if self._reporting:
+            self._reporting.cancel()
         self._reason = reason
         seconds = time.monotonic() - self._began
         kinds = ", ".join(f"{kind} {n}" for kind, n in sorted(self._by_prefix("errors/").items())) or "none"

@@ -191,6 +191,13 @@ class Canonicalizer:
         return "&".join([pair for _, pair in kept])
 
 
+def request_key(key: bytes, method: str, body: str) -> bytes:
+    """The key of a request that is more than a GET of a URL: method and body count."""
+    if method == "GET" and not body:
+        return key
+    return blake2b(b"\0".join((key, method.encode(), body.encode())), digest_size=16).digest()
+
+
 def _normal(match: re.Match[str]) -> str:
     return _NORMAL[match[0]]
 

@@ -140,11 +140,12 @@ class Office:
         return found[0]
 
     async def sent(self, *links: Link) -> None:
-        """Links into Redis, past the worker."""
+        """Links into Redis, past the worker's buffers."""
         for p in range(PARTITIONS):
             some = [link for link in links if partition_of(link.host, PARTITIONS) == p]
             if some:
                 await Frontier.enqueue(self.frontier, p, some)
+                self.worker._ask(p, 0)  # as after links of its own
 
     def allow(self, *links: Link) -> None:
         for link in links:
