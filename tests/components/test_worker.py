@@ -294,6 +294,48 @@ def test_a_link_that_cannot_be_an_entry_does_not_hold_its_page(redis_url: str, c
     assert sum(doors) == 2  # each link leaves by a counted door
 
 
+def test_a_page_that_is_held_is_completed_after_what_holds_it(redis_url: str) -> None:
+    page, other = (link(host) for host in hosts(0, 2))
+
+    async def work(office: Office) -> None:
+        worker, may_go_on = office.worker, asyncio.Event()
+        office.allow(page, other)
+        await office.sent(page)
+        job = await office.job()
+
+        async def hold() -> None:
+            await may_go_on.wait()
+
+        worker.hold(job.ticket, hold(), lambda: worker.add_links([other], job.ticket))
+        finished(office, job)
+        await office.sent(other)  # its lease shows that calls go out meanwhile
+        finished(office, await office.job())
+        await until(lambda: office.frontier.done("completed"))
+        assert office.frontier.done("completed") == [(other.entry.url, "d")]
+        may_go_on.set()
+        await until(lambda: len(office.frontier.done("completed")) == 2)
+        assert [what for what, _ in office.frontier.log if what in ("enqueued", "completed")] == ["completed", "enqueued", "completed"]
+
+    run(redis_url, work)
+
+
+@pytest.mark.parametrize(("way", "arg"), [("x", "tls"), ("r", (1, "tls", 0))])
+def test_dead_letters_and_late_leases_are_counted(redis_url: str, way: str, arg: Any) -> None:
+    pages = [link(f"h{n}.org") for n in range(2)]
+
+    async def work(office: Office) -> None:
+        office.allow(*pages)
+        await office.sent(*pages)
+        dead, late = await office.job(), await office.job()
+        office.worker.finish(dead, Outcome(dead.lease, way, boottime(), arg=arg))
+        await office.frontier.complete(late.lease.partition, [Outcome(late.lease, "d", boottime())])  # as if it had run out
+        finished(office, late)
+        await until(lambda: not office.worker.in_hand)
+
+    office = run(redis_url, work)
+    assert (office.counts["dead"], office.counts["leases/late"]) == (1, 1)
+
+
 # -- the cache of recent keys --------------------------------------------------------------------------------------------
 
 
@@ -860,6 +902,29 @@ def test_a_page_in_progress_at_the_stop_is_completed_before_the_close(redis_url:
         worker.add_links([other], job.ticket)
         finished(office, job)
         await worker.close()
+        counts = await Frontier.counts(office.frontier)
+        assert (counts.enqueued, counts.done) == (2, 1)
+
+    run(redis_url, work)
+
+
+def test_what_holds_a_page_is_waited_for_at_the_close(redis_url: str) -> None:
+    page, other = link("h0.org"), link("h1.org")
+
+    async def work(office: Office) -> None:
+        worker, may_go_on = office.worker, asyncio.Event()
+        office.allow(page)
+        await office.sent(page)
+        job = await office.job()
+
+        async def hold() -> None:
+            await may_go_on.wait()
+
+        worker.hold(job.ticket, hold(), lambda: worker.add_links([other], job.ticket))
+        finished(office, job)
+        closing = asyncio.ensure_future(worker.close())
+        asyncio.get_running_loop().call_later(0.01, may_go_on.set)
+        await closing
         counts = await Frontier.counts(office.frontier)
         assert (counts.enqueued, counts.done) == (2, 1)
 
