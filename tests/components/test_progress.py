@@ -48,13 +48,20 @@ def scheduler(reason: str | None, in_hand: int = 0) -> Scheduler:
     return s
 
 
+async def ended(progress: Progress) -> None:
+    """The lines of progress end, and at once: the next was due in ten seconds."""
+    assert progress._reporting
+    await asyncio.wait([progress._reporting], timeout=5)
+    assert progress._reporting.cancelled()
+
+
 def closing_line(caplog: pytest.LogCaptureFixture, reason: str, **stats: int) -> str:
     async def main() -> None:
         progress = Progress.from_crawler(crawler(scheduler("finished"), **stats))
         progress.spider_opened()
         caplog.clear()
         progress.spider_closed(reason)
-        assert progress._reporting.cancelling() if hasattr(progress._reporting, "cancelling") else True
+        await ended(progress)
 
     with caplog.at_level(logging.INFO, logger=module.logger.name):
         asyncio.run(main())
@@ -87,11 +94,12 @@ def test_it_is_connected_to_the_signals() -> None:
         c = crawler(scheduler("max_pages"))
         progress = Progress.from_crawler(c)
         c.signals.send_catch_log(signals.spider_opened, spider=c.spider)
+        assert progress._reporting
         assert not progress._reporting.done()
         ((_, result),) = c.signals.send_catch_log(signals.spider_idle, spider=c.spider, dont_log=CloseSpider)
         assert result.value.reason == "max_pages"
         c.signals.send_catch_log(signals.spider_closed, spider=c.spider, reason="max_pages")
-        assert progress._reporting.cancelling() if hasattr(progress._reporting, "cancelling") else True
+        await ended(progress)
 
     asyncio.run(main())
 
