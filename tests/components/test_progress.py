@@ -145,6 +145,19 @@ def test_a_crawl_that_could_not_be_opened_has_no_progress_to_break(caplog: pytes
     assert progress  # signals hold their receivers weakly
 
 
+@pytest.mark.parametrize("reason", ["finished", "max_pages", "never_seeded", "shutdown", "frontier_error"])
+def test_only_an_error_of_the_frontier_makes_the_process_fail(reason: str) -> None:
+    progress = Progress(crawler(scheduler(reason)))
+    progress.spider_closed(reason)
+    if reason != "frontier_error":
+        progress.engine_stopped()
+        return
+    with pytest.raises(SystemExit) as failed:
+        progress.engine_stopped()
+    assert isinstance(failed.value.code, str)  # printed to stderr, status 1
+    assert failed.value.code.startswith("crawlweb: ")
+
+
 def test_the_stats_of_the_lines_are_in_the_table() -> None:
     rows = {name.removeprefix("crawlweb/") for name in STATS}
     families = {name.partition("/")[0] for name in rows if "<" in name}
