@@ -182,6 +182,12 @@ def test_a_crawl_that_nobody_seeds_says_so_after_a_minute(tmp_path: Path) -> Non
 
 
 @at_once
+def test_the_shortest_lease_allowed_is_enough(folder: Path) -> None:
+    with Web(sites=[Deep("a.org", pages=3)]) as web, Crawl(folder, web.dns_server, DOWNLOAD_TIMEOUT=1, CRAWLWEB_LEASE_S=3) as crawl:
+        assert crawl.start(web.seeds()).succeeds(60).summary == ("finished", 3)
+
+
+@at_once
 def test_two_crawls_of_one_data_directory_do_not_meet(folder: Path) -> None:
     with Web(sites=[Deep("a.org", pages=4), Deep("b.org", pages=4)]) as web, Crawl(folder, web.dns_server) as crawl:
         a, b = web.seeds()
