@@ -48,13 +48,9 @@ def made_up(pages: int) -> list[bytes]:
     return [page(number) for number in range(pages)]
 
 
-LXML_PARSER = lxml.etree.HTMLParser(
-    encoding="utf-8", huge_tree=True, remove_comments=True, remove_pis=True, collect_ids=False
-)
+LXML_PARSER = lxml.etree.HTMLParser(encoding="utf-8", huge_tree=True, remove_comments=True, remove_pis=True, collect_ids=False)
 LXML_LINKS = lxml.etree.XPath("//a/@href | //area/@href", smart_strings=False)
-LXML_TEXT = lxml.etree.XPath(
-    "//body//text()[not(parent::script or parent::style or parent::noscript)]", smart_strings=False
-)
+LXML_TEXT = lxml.etree.XPath("//body//text()[not(parent::script or parent::style or parent::noscript)]", smart_strings=False)
 LXML_TITLE = lxml.etree.XPath("string(//title)", smart_strings=False)
 
 

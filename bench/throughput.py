@@ -245,9 +245,7 @@ def _new_links(visits: list[Visit], site: str) -> float:
 
 
 def machine() -> dict[str, str]:
-    model = next(
-        (x for x in Path("/proc/cpuinfo").read_text().splitlines() if x.startswith("model name")), "?: unknown"
-    )
+    model = next((x for x in Path("/proc/cpuinfo").read_text().splitlines() if x.startswith("model name")), "?: unknown")
     packages = ("scrapy", "twisted", "lxml", "redis", "uvloop")
     return {
         "cpu": f"{model.partition(':')[2].strip()}, {os.cpu_count()} cores",
@@ -265,9 +263,7 @@ def _output(*command: str) -> str:
 
 
 def medians(runs: list[Run]) -> dict[str, float]:
-    return {
-        field.name: statistics.median(getattr(run, field.name) for run in runs) for field in dataclasses.fields(Run)
-    }
+    return {field.name: statistics.median(getattr(run, field.name) for run in runs) for field in dataclasses.fields(Run)}
 
 
 def table(results: dict[str, list[Run]]) -> Iterator[str]:
@@ -313,9 +309,7 @@ def main() -> int:
     names = [name.strip() for name in options.crawlers.split(";")]
     if unknown := set(names) - CRAWLERS.keys():
         parser.error(f"unknown: {', '.join(unknown)}")
-    site = (
-        f"links:count={options.hosts},pages={options.host_pages},links={options.links},page_bytes={options.page_bytes}"
-    )
+    site = f"links:count={options.hosts},pages={options.host_pages},links={options.links},page_bytes={options.page_bytes}"
     if options.hosts * options.host_pages < 2 * (options.warm_up + options.pages):
         parser.error("the web is too small: at least twice the pages of a run")
     os.sched_setaffinity(0, {options.server_core})

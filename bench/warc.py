@@ -103,14 +103,10 @@ def zlib_gzip(module: Any, level: int, data: bytes) -> bytes:
 
 def candidates() -> dict[str, Store]:
     found: dict[str, Store] = {"warcio, no compression": Warcio(bytes), "warcio as it is (zlib 9)": Warcio(None)}
-    found |= {
-        f"warcio + zlib {level}": Warcio(partial(zlib_gzip, zlib, level)) for level in (1, 2, 3, 4, 5, 6, 7, 8, 9)
-    }
+    found |= {f"warcio + zlib {level}": Warcio(partial(zlib_gzip, zlib, level)) for level in (1, 2, 3, 4, 5, 6, 7, 8, 9)}
     if zlib_ng:
         found |= {f"warcio + zlib-ng {level}": Warcio(partial(zlib_gzip, zlib_ng, level)) for level in (1, 2, 3, 6)}
-    found |= {
-        f"warcio + ISA-L {level}": Warcio(partial(isal_zlib.compress, level=level, wbits=31)) for level in (0, 1, 2, 3)
-    }
+    found |= {f"warcio + ISA-L {level}": Warcio(partial(isal_zlib.compress, level=level, wbits=31)) for level in (0, 1, 2, 3)}
     if fastwarc_io:
         found |= {f"FastWARC {level}": partial(fastwarc, level) for level in (1, 3, 6, 9)}
     return found
@@ -132,9 +128,7 @@ def made_pages(count: int, page_bytes: int = 31_000) -> list[bytes]:
         page = "<!doctype html><title>Stones</title>"
         while len(page) < page_bytes:
             text = " ".join(rng.choices(words, k=30))
-            page += (
-                f'<p class="para"><a href="/{rng.choice(words)}/{rng.choice(words)}.html">{text[:20]}</a> {text}</p>\n'
-            )
+            page += f'<p class="para"><a href="/{rng.choice(words)}/{rng.choice(words)}.html">{text[:20]}</a> {text}</p>\n'
         pages.append(page.encode())
     return pages
 
@@ -223,9 +217,7 @@ def time_repair(fetches: list[Fetch], file_bytes: int = 300_000_000) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--pages", type=Path, help="folder of *.tar.zst with real pages, e.g. ../shared/data/e_html_pages"
-    )
+    parser.add_argument("--pages", type=Path, help="folder of *.tar.zst with real pages, e.g. ../shared/data/e_html_pages")
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()

@@ -95,10 +95,10 @@ class Judge:
             wait_s = retry.wait_s(failure, lease.host_failures, self._rng)
             host_failed = Outcome(lease, "h", sent.ended, sent.latency_s, wait_s, (failure.tries, dead_ms, kind))
             return Verdict(host_failed, stat, is_last=False)
+        if failure.blame == "none":
+            return Verdict(Outcome(lease, "x", sent.ended, sent.latency_s, arg=kind), stat, is_last=not job.robots_url)
         if job.robots_url:
             return Verdict(self._unreachable(job, sent, retry_after_s), stat, is_last=False)
-        if failure.blame == "none":
-            return Verdict(Outcome(lease, "x", sent.ended, sent.latency_s, arg=kind), stat)
         wait_s = max(retry.wait_s(failure, lease.entry.failures, self._rng), retry_after_s or 0.0)
         rest_ms = round(wait_s * 1000) if failure.host_rests else 0
         failed = Outcome(lease, "r", sent.ended, sent.latency_s, wait_s, (failure.tries, kind, rest_ms))

@@ -42,6 +42,8 @@ class WebSpider(Spider):
             raise SystemExit(f"crawlweb: {e}") from None
 
     def parse(self, response: Response, **kwargs: Any) -> Iterator[dict[str, Any]]:  # noqa: ARG002
+        if "wrong_type" in response.flags:
+            return
         content_type = (response.headers.get("Content-Type") or b"").decode("latin-1")
         if isinstance(response, HtmlResponse):
             page = parse_page(response.body, response.url, content_type)

@@ -122,6 +122,8 @@ class Worker:
         self._wake_at: asyncio.TimerHandle | None = None
         self._started = 0.0
         self._polls = 0  # lease calls on their way
+        self._held = 0  # pages that something else than links keeps from being complete
+        self._failed = False  # Redis gave an answer that is an error
         self._full = False  # max_pages are stored
         self._permits: dict[str, bytes] = {}  # of leases, by token
 
@@ -165,9 +167,13 @@ class Worker:
     def hold(self, ticket: Ticket, work: Coroutine[Any, Any, None], then: Callable[[], None]) -> None:
         """Keeps a page from being complete until `work` is done and `then` has run."""
         ticket.left += 1
+        self._held += 1
 
         async def held() -> None:
-            await work
+            try:
+                await work
+            finally:
+                self._held -= 1
             then()
             self._acknowledge(ticket)
 
@@ -197,7 +203,7 @@ class Worker:
 
     @property
     def _unsent(self) -> bool:
-        return bool(self._links_waiting or any(self._outcomes.values()))
+        return bool(self._links_waiting or self._held or any(self._outcomes.values()))
 
     # -- links and outcomes out ---------------------------------------------------------------------------------------
 
@@ -438,10 +444,10 @@ class Worker:
         """Sends everything that waits. After `CLOSE_S` without Redis the rest is left to expire."""
         self.stop()
         deadline = boottime() + CLOSE_S
-        while (self._unsent or self._polls) and boottime() < deadline:
+        while (self._unsent or self._polls) and not self._failed and boottime() < deadline:
             await asyncio.sleep(FLUSH_S)
         if self._unsent:
-            logger.error("Redis does not answer: %d leases are left to expire, their pages will be fetched again", len(self.in_hand))
+            logger.error("not all could be sent to Redis: %d leases will expire, and their pages be fetched again", len(self.in_hand))
         self.frontier.closing = True
         for task in self._tasks:
             task.cancel()
@@ -462,6 +468,7 @@ class Worker:
         error = task.exception()
         if not (self.closing and isinstance(error, FrontierError)):
             logger.critical("crawlweb stops: %s", error, exc_info=error if not isinstance(error, FrontierError) else None)
+            self._failed = True
             self._ended("frontier_error")
 
     def _wake_in(self, seconds: float) -> None:

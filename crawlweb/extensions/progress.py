@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 INTERVAL_S = 10.0
 REASON_TEXTS = {
     "max_pages": "max_pages is reached",
-    "never_seeded": "nobody gave this crawl a seed: -a seeds=https://…",
+    "never_seeded": "ended, nobody gave it a seed",
 }
 
 

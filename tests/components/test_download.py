@@ -260,9 +260,7 @@ BODIES = {
     "chunked, blanks after the size": answer(
         b"HTTP/1.1 200 OK", b"Transfer-Encoding: chunked", body=b"%x  \r\n%s\r\n0\r\n\r\n" % (len(PAGE), PAGE)
     ),
-    "chunked wins over a length": answer(
-        b"HTTP/1.1 200 OK", b"Content-Length: 3", b"Transfer-Encoding: chunked", body=chunked(PAGE)
-    ),
+    "chunked wins over a length": answer(b"HTTP/1.1 200 OK", b"Content-Length: 3", b"Transfer-Encoding: chunked", body=chunked(PAGE)),
     "HTTP/1.0 without length": answer(b"HTTP/1.0 200 OK", b"Content-Type: text/html", body=PAGE),
     "bare LF": b"HTTP/1.1 200 OK\nContent-Type: text/html\n\n" + PAGE,
     "no reason phrase": answer(b"HTTP/1.1 200", b"Content-Type: text/html", body=PAGE),

@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 import redis
+
 from tests.crawl.crawler import Crawl, at_once
 from tests.crawl.test_limits import a_redis
 from tests.web import Tree, Web

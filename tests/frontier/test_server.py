@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 import redis
+
 from crawlweb.errors import ConfigError
 from crawlweb.frontier.server import CLIENT_NAME, PrivateServer, find_binary
 
@@ -139,7 +139,9 @@ def test_a_read_only_data_directory_is_one_line(tmp_path: Path) -> None:
 
 def test_a_server_that_does_not_start_is_one_line_with_its_last_word(tmp_path: Path) -> None:
     broken = tmp_path / "broken"
-    broken.write_text("#!/bin/sh\nmkdir -p redis; echo 'no memory today' >> redis.log; exit 1\n")
+    broken.write_text(
+        "#!/bin/sh\n[ $1 = --version ] && echo 'Redis server v=7.0.15' && exit\necho 'no memory today' >> redis.log\nexit 1\n"
+    )
     broken.chmod(0o700)
     with pytest.raises(ConfigError, match=r"broken:? did not start in \S+: no memory today") as e:
         PrivateServer(tmp_path, str(broken)).start()

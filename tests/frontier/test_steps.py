@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+import redis
 from rig import Rig, link
 
-import redis
 from crawlweb.errors import FrontierError
 from crawlweb.frontier import codec
 from crawlweb.frontier.frontier import EXACT, GUARD_MS, UNCHECKED, Limits, Link, Outcome

@@ -269,8 +269,7 @@ def test_a_file_of_garbage_heads_reads_to_its_end(tmp_path: Path) -> None:
         exchange(
             f"http://stones.test/{n}",
             payload=rng.randbytes(rng.choice([0, 1, 7, 500])),
-            response_head=rng.choice([b"", b"HTTP/1.1 200 OK\r\n"])
-            + b"".join(rng.choices(shreds, k=rng.randint(0, 12))),
+            response_head=rng.choice([b"", b"HTTP/1.1 200 OK\r\n"]) + b"".join(rng.choices(shreds, k=rng.randint(0, 12))),
         )
         for n in range(400)
     ]
@@ -524,9 +523,7 @@ def test_kill_9_loses_nothing_that_was_returned(tmp_path: Path, seed: int) -> No
     (repaired,) = repair(tmp_path)
     assert repaired.file == left_open.stem
     assert unfinished(tmp_path) == []
-    stored = {
-        record.url: len(record.payload) for record in records_of(*finished(tmp_path)) if record.type == "response"
-    }
+    stored = {record.url: len(record.payload) for record in records_of(*finished(tmp_path)) if record.type == "response"}
     for line in returned:
         url, payload_bytes, file, offset, length = line.decode().split()
         assert stored[url] == int(payload_bytes)
@@ -628,9 +625,7 @@ def test_repairers_at_work_together_finish_each_file_once(tmp_path: Path) -> Non
     assert len(records_of(*finished(tmp_path))) == 90
 
 
-def test_a_repairer_lets_go_of_a_file_that_another_finished_after_it_was_opened(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_repairer_lets_go_of_a_file_that_another_finished_after_it_was_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = abandoned(tmp_path, exchange())
     real_lock, others = warc._lock, []
 

@@ -123,9 +123,7 @@ def report(
         found=sum(r.found for r in reports.values()),
         refetched=sum(r.refetched for r in reports.values()),
         violations=tuple(g for g in site_gaps if g.gap_s < delays_s[g.key] - tolerance_s),
-        address_violations=tuple(g for g in gaps(visits, lambda v: v.address) if g.gap_s < ip_delay_s - tolerance_s)
-        if ip_delay_s
-        else (),
+        address_violations=tuple(g for g in gaps(visits, lambda v: v.address) if g.gap_s < ip_delay_s - tolerance_s) if ip_delay_s else (),
         overlaps=tuple(g for g in site_gaps if g.gap_s < -tolerance_s),
         shortest_gap_s=min((g.gap_s for g in site_gaps), default=None),
         robots_late=tuple(host for host, target in first_target.items() if target != "/robots.txt"),

@@ -270,11 +270,7 @@ class _Connection(asyncio.Protocol):
             transport.write(_head(answer, "Connection: close\r\n"))
             self._pump()
         else:
-            transport.write(
-                answer.body
-                if manner == "raw"
-                else _head(answer, f"Content-Length: {len(answer.body)}\r\n") + answer.body
-            )
+            transport.write(answer.body if manner == "raw" else _head(answer, f"Content-Length: {len(answer.body)}\r\n") + answer.body)
             if not self._paused:
                 self._finish()
 
@@ -305,11 +301,7 @@ class _Connection(asyncio.Protocol):
         if visit is None or answer is None:
             return
         self._visit = self._answer = None
-        self._web.record(
-            visit._replace(
-                end_s=time.monotonic(), status=answer.status, page=answer.page if answer.status == 200 else None
-            )
-        )
+        self._web.record(visit._replace(end_s=time.monotonic(), status=answer.status, page=answer.page if answer.status == 200 else None))
         if self._last or answer.manner == "raw":
             self._transport.close()
         elif self._inbox:

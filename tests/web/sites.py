@@ -108,9 +108,7 @@ ROBOTS = {
     "late": Robots(failures=2),
     "failing": Robots(status=500, text="<p>Something broke.", content_type=HTML),
     "html": Robots(text="<!doctype html><title>Welcome</title><p>This is no robots.txt.", content_type=HTML),
-    "named": Robots(
-        text="User-agent: *\nDisallow: /\n\nUser-agent: crawlweb\nDisallow: /private/\n", disallow=("/private/",)
-    ),
+    "named": Robots(text="User-agent: *\nDisallow: /\n\nUser-agent: crawlweb\nDisallow: /private/\n", disallow=("/private/",)),
 }
 
 
@@ -338,9 +336,7 @@ def _broken() -> dict[str, Answer]:
     return {
         "/nul": Answer(b'<html>\0<a href="/leaf/1">a</a>\0\0<a href="/leaf/2\0">b</a><p>te\0xt', page="/nul"),
         "/charset": Answer("<title>Café</title><p>Été à la plage".encode("latin-1"), page="/charset"),
-        "/no-such-charset": Answer(
-            b"<title>x</title><p>x", content_type="text/html; charset=klingon-8", page="/no-such-charset"
-        ),
+        "/no-such-charset": Answer(b"<title>x</title><p>x", content_type="text/html; charset=klingon-8", page="/no-such-charset"),
         "/many-links": Answer(b"<!doctype html>" + many, page="/many-links"),
         "/odd-links": Answer("".join(f'<a href="{h}">x</a>' for h in odd).encode(), page="/odd-links"),
         "/unclosed": Answer(b'<div><p><b><table><tr><td><a href="/leaf/3">x<div>' * 300, page="/unclosed"),
@@ -447,8 +443,7 @@ class Links(Site):
         labels = self._labels
         anchors = b"".join(
             [
-                b'<li class="item"><a href="%b/%b" title="%d">%b</a></li>\n'
-                % (origin, b"page/%d" % k if k else b"", k, labels[k & 1023])
+                b'<li class="item"><a href="%b/%b" title="%d">%b</a></li>\n' % (origin, b"page/%d" % k if k else b"", k, labels[k & 1023])
                 for origin, k in self.targets(number)
             ]
         )
@@ -550,9 +545,7 @@ class Files(Site):
         return "application/gzip" if encoding else kind or "application/octet-stream"
 
 
-KINDS: dict[str, type[Site]] = {
-    kind.__name__.lower(): kind for kind in (Tree, Slow, Spellings, Redirects, Errors, Broken, Links, Files)
-}
+KINDS: dict[str, type[Site]] = {kind.__name__.lower(): kind for kind in (Tree, Slow, Spellings, Redirects, Errors, Broken, Links, Files)}
 
 
 _CONVERT: dict[object, Callable[[str], object]] = {"int": int, "float": float, "str": str, "Fate": str}

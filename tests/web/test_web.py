@@ -28,8 +28,7 @@ def fetch(web: Web, host: str, target: str = "/", agent: str = "test") -> tuple[
     """Status, headers (lower case) and body (as far as it came) of one request on a connection of its own."""
     with socket.create_connection((web.sites[host].address, web.http_port), timeout=5) as client:
         client.sendall(
-            f"GET {target} HTTP/1.1\r\nHost: {host}:{web.http_port}\r\n"
-            f"User-Agent: {agent}\r\nConnection: close\r\n\r\n".encode()
+            f"GET {target} HTTP/1.1\r\nHost: {host}:{web.http_port}\r\nUser-Agent: {agent}\r\nConnection: close\r\n\r\n".encode()
         )
         data = b"".join(iter(lambda: client.recv(65536), b""))
     head, _, body = data.partition(b"\r\n\r\n")
@@ -256,9 +255,7 @@ def test_gaps_count_over_all_hosts_of_a_site() -> None:
         (2.0, 3.0, "b.org", 1),
     ],
 )
-def test_a_gap_shorter_than_the_larger_delay_is_a_violation(
-    gap_s: float, min_delay_s: float, host: str, violations: int
-) -> None:
+def test_a_gap_shorter_than_the_larger_delay_is_a_violation(gap_s: float, min_delay_s: float, host: str, violations: int) -> None:
     log = [visit(10.0, 11.0, host=host), visit(11.0 + gap_s, 12.0 + gap_s, host=host)]
     verdict = judge(log, min_delay_s=min_delay_s)
     assert len(verdict("violations")) == violations  # type: ignore[arg-type]
@@ -315,9 +312,7 @@ def test_robots_forbids_by_the_longest_match_and_by_status(robots: Robots, path:
 
 
 def test_a_forbidden_page_is_noticed_also_while_robots_txt_still_fails() -> None:
-    with Web(
-        sites=[Tree("a.org", robots=ROBOTS["private"]), Tree("b.org", robots=replace(ROBOTS["open"], failures=1))]
-    ) as web:
+    with Web(sites=[Tree("a.org", robots=ROBOTS["private"]), Tree("b.org", robots=replace(ROBOTS["open"], failures=1))]) as web:
         assert b"/private/" in fetch(web, "a.org")[2]
         fetch(web, "a.org", "/private/1")
         assert [fetch(web, "b.org", target)[0] for target in ("/robots.txt", "/", "/robots.txt", "/")] == [
@@ -419,9 +414,7 @@ def test_sites_are_built_from_text_and_a_mistake_in_it_is_named() -> None:
 def test_the_web_runs_as_a_process_of_its_own_and_ends_with_its_input() -> None:
     with WebProcess("tree:count=2,pages=4", seed=3) as web:
         url = web.seeds()[1]
-        request = urllib.request.Request(
-            f"http://127.0.0.1:{web.http_port}/leaf/2", headers={"Host": urlsplit(url).netloc}
-        )
+        request = urllib.request.Request(f"http://127.0.0.1:{web.http_port}/leaf/2", headers={"Host": urlsplit(url).netloc})
         with urllib.request.urlopen(request, timeout=5) as response:
             assert response.status == 200
         assert web.served() == 1

@@ -30,9 +30,7 @@ _LINKING = _words("""
 def sentence(rng: Random) -> str:
     """One sentence of 9 or 14 words."""
     pick = rng.choice
-    text = (
-        f"The {pick(_ADJECTIVES)} {pick(_NOUNS)} {pick(_VERBS)} the {pick(_NOUNS)} {pick(_LINKING)} the {pick(_NOUNS)}"
-    )
+    text = f"The {pick(_ADJECTIVES)} {pick(_NOUNS)} {pick(_VERBS)} the {pick(_NOUNS)} {pick(_LINKING)} the {pick(_NOUNS)}"
     if rng.random() < 0.5:
         text += f" and {pick(_VERBS)} a {pick(_ADJECTIVES)} {pick(_NOUNS)}"
     return text + "."
