@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import pytest
 import redis
 
 from tests.crawl.crawler import Crawl, at_once
