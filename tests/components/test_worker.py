@@ -944,7 +944,7 @@ def test_closing_ends_though_redis_is_gone(redis_url: str, monkeypatch: pytest.M
         await office.worker.close()
 
     run(redis_url, work)
-    assert "1 leases are left to expire" in caplog.text
+    assert "1 leases will expire" in caplog.text
 
 
 def test_a_ticket_without_links_is_settled_by_its_outcome() -> None:
