@@ -61,7 +61,7 @@ class Progress:
         kinds = ", ".join(f"{kind} {n}" for kind, n in sorted(self._by_prefix("errors/").items())) or "none"
         logger.info(
             "crawl %s: %d pages, %.1f MB, %d hosts, %d requests in %.0f s; errors: %s; "
-            "links: %d new, %d known; disallowed by robots.txt: %d",
+            "links: %d new, %d duplicates; disallowed by robots.txt: %d",
             REASON_TEXTS.get(reason, reason),
             self._stat("pages"),
             self._stat("bytes") / 1e6,
