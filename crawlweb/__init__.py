@@ -5,7 +5,8 @@ The rooms, in the order in which a URL walks through them:
     seeds          what the user types, checked and streamed
     policy/        decides: canonical form and URL key, host, scope, priority, robots.txt, retries — pure functions
     frontier/      enforces: front queues, back queues, leases, the seen-set — Redis and Lua
-    worker         one process's share of the frontier: leases ahead, links and outcomes in batches
+    worker         one process's share of the frontier: leases ahead, what to do with each, the end of the crawl
+    outbox         links and outcomes out in batches: a page is complete after its links are acknowledged
     crawl          the above, opened and closed together
     scheduler      Scrapy's engine on the one side, the crawl on the other
     dns, download  one request, one address, one connection; caps and deadlines

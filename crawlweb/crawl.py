@@ -20,6 +20,7 @@ from .errors import ConfigError, FrontierError, StoreError
 from .frontier.frontier import NORMAL, Frontier, Lease, Limits, Link
 from .frontier.meta import Meta
 from .frontier.server import CLIENT_NAME, PrivateServer
+from .outbox import Ticket
 from .policy.canonical import Canonicalizer
 from .policy.hosts import SUFFIX_LIST_ID
 from .policy.priority import front_queue, path_depth
@@ -27,7 +28,7 @@ from .policy.scope import Scope, in_depth, scope_name
 from .records import Entry, Target
 from .seeds import SeedSource, SpiderArguments
 from .store.warc import WarcWriter, repair
-from .worker import Ticket, Worker
+from .worker import Worker
 
 logger = logging.getLogger(__name__)
 
@@ -111,7 +112,7 @@ class Crawl:
         """Links of a page into the frontier: those in scope, not too deep, not sent a moment ago."""
         parent = lease.entry
         if not self.scope.contains(Target(parent.url, b"", lease.host)):  # a seed that another worker added a moment ago
-            self.worker.hold(ticket, self.meta.refresh_scope(), lambda: self._add_links(targets, parent, ticket))
+            self.worker.outbox.hold(ticket, self.meta.refresh_scope(), lambda: self._add_links(targets, parent, ticket))
         else:
             self._add_links(targets, parent, ticket)
 
@@ -125,9 +126,9 @@ class Crawl:
         scope = self.scope
         inside = [target for target in targets if scope.contains(target)]
         count("links/out_of_scope", len(targets) - len(inside))
-        new = [target for target in inside if not self.worker.sent_lately(target.key)]
+        new = [target for target in inside if not self.worker.outbox.sent_lately(target.key)]
         count("links/cached", len(inside) - len(new))
-        self.worker.add_links(
+        self.worker.outbox.add_links(
             (Link(t.host, t.key, Entry(t.url, front_queue(path_depth(t.url)), depth, referrer), NORMAL) for t in new), ticket
         )
 

@@ -194,7 +194,7 @@ class Scheduler(BaseScheduler):
         how = EXACT if is_seed else UNCHECKED if request.dont_filter else NORMAL
         queue = SEED_QUEUE if is_seed else max(1, min(9, front_queue(path_depth(target.url)) - request.priority))
         entry = Entry(target.url, queue, depth if isinstance(depth, int) and depth >= 0 else 0, request=fields)
-        self.crawl.worker.add_links([Link(target.host, fingerprint(target.key, request), entry, how)])
+        self.crawl.worker.outbox.add_links([Link(target.host, fingerprint(target.key, request), entry, how)])
         return True
 
     def _request(self, job: Job) -> Request | None:
@@ -249,7 +249,7 @@ class Scheduler(BaseScheduler):
             self.crawl.worker.learn_rules(job.origin, verdict.robots)
         if verdict.link is not None:
             if self.crawl.scope.contains(Target(verdict.link.entry.url, verdict.link.key, verdict.link.host)):
-                self.crawl.worker.add_links([verdict.link], job.ticket)
+                self.crawl.worker.outbox.add_links([verdict.link], job.ticket)
             else:
                 self._count("redirects/out_of_scope")
         self._verdicts[request] = verdict

@@ -1,6 +1,6 @@
-"""A worker's share of the frontier: leases ahead, links and outcomes in batches, all on the event loop, none of it waited for by a page.
+"""A worker's share of the frontier: leases ahead, what to do with each, and the end of the crawl. What goes out is outbox.py's.
 
-Knows no Scrapy. The order of a page is kept here: its links are acknowledged before it is completed.
+Knows no Scrapy.
 """
 
 from __future__ import annotations
@@ -10,42 +10,30 @@ import heapq
 import itertools
 import logging
 import math
-from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Coroutine, Iterable
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from .errors import FrontierError
-from .frontier.frontier import EXACT, Frontier, Lease, Link, Outcome
+from .frontier.frontier import Frontier, Lease, Link, Outcome
 from .frontier.meta import SEEDING_S, Meta
+from .outbox import FLUSH_S, Ended, Outbox, Ticket, Told
 from .policy import robots
 from .policy.hosts import host_of
 from .records import boottime
 
 logger = logging.getLogger(__name__)
 
-LINK_BATCH = 200  # links a call: p99 in the server stays under 2 ms
-OUTCOME_BATCH = 100
 LEASE_BATCH = 64
-FLUSH_S = 0.03  # links and outcomes wait so long for company
 LINKS_WAITING = 100_000  # no page is begun while more links than this wait to be sent
 POLL_MAX_S = 1.0  # a partition that nothing is known of is asked this often
 POLL_MIN_S = 0.01
 POLLS_AT_ONCE = 16
 RULES_CACHED = 20_000
 RULES_S = 3600.0
-KEYS_CACHED = 200_000
 NEVER_SEEDED_S = 60.0
 CLOSE_S = 30.0
-
-
-@dataclass(slots=True)
-class Ticket:
-    """Links of a page that are not acknowledged yet, and the outcome that waits for them."""
-
-    left: int = 0
-    outcome: Outcome | None = None
-    key: bytes | None = None  # of the page, if it counts for max_pages
 
 
 @dataclass(slots=True)
@@ -67,23 +55,6 @@ def is_on_host(url: str, host: str) -> bool:
         return False
 
 
-class RecentKeys:
-    """URL keys that Redis answered for a moment ago: exact, of fixed size, two generations."""
-
-    def __init__(self, size: int) -> None:
-        self._half = size // 2
-        self._young: set[bytes] = set()
-        self._old: set[bytes] = set()
-
-    def __contains__(self, key: bytes) -> bool:
-        return key in self._young or key in self._old
-
-    def add(self, key: bytes) -> None:
-        if len(self._young) >= self._half:
-            self._old, self._young = self._young, set()
-        self._young.add(key)
-
-
 class Worker:
     """`capacity`: leases in hand at a time. `wake` is called when `next_job` may have something, `ended` when the crawl is over (why)."""
 
@@ -102,6 +73,8 @@ class Worker:
         url_key: Callable[[str], bytes],
     ) -> None:
         self.frontier, self.meta = frontier, meta
+        told = Told(lambda p: self._ask(p, 0), self._completing, self._completed, count, self._spawn)
+        self.outbox = Outbox(frontier, told)
         self.closing = False
         self.in_hand: dict[str, Lease] = {}
         self.seeding = 0
@@ -109,20 +82,14 @@ class Worker:
         self._wake, self._ended, self._count, self._url_key = wake, ended, count, url_key
         self._jobs: list[tuple[float, int, Job]] = []  # heap by not-before
         self._order = itertools.count()
-        self._links: dict[int, deque[tuple[Link, Ticket]]] = defaultdict(deque)
-        self._links_waiting = 0
-        self._outcomes: dict[int, deque[tuple[Outcome, bytes | None]]] = defaultdict(deque)
-        self._flushing: set[tuple[str, int]] = set()
         self._due = [0.0] * frontier.partitions
         self._turn = 0
         self._poll = asyncio.Event()
-        self._recent = RecentKeys(KEYS_CACHED)
         self._rules: OrderedDict[str, tuple[float, robots.Rules]] = OrderedDict()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._wake_at: asyncio.TimerHandle | None = None
         self._started = 0.0
         self._polls = 0  # lease calls on their way
-        self._held = 0  # pages that something else than links keeps from being complete
         self._failed = False  # Redis gave an answer that is an error
         self._full = False  # max_pages are stored
         self._permits: dict[str, bytes] = {}  # of leases, by token
@@ -131,12 +98,12 @@ class Worker:
 
     def start(self) -> None:
         self._started = boottime()
-        for loop in (self._lease_forever(), self._flush_forever(), self._renew_forever(), self._watch_end()):
+        for loop in (self._lease_forever(), self.outbox.flush_forever(), self._renew_forever(), self._watch_end()):
             self._spawn(loop)
 
     def next_job(self) -> Job | None:
         """A job whose time has come; arranges to be woken when the next one's does."""
-        if self.closing or self._links_waiting > LINKS_WAITING:
+        if self.closing or self.outbox.waiting > LINKS_WAITING:
             return None
         now = boottime()
         while self._jobs and self._jobs[0][0] <= now:
@@ -149,42 +116,9 @@ class Worker:
             self._wake_in(self._jobs[0][0] - now)
         return None
 
-    def sent_lately(self, key: bytes) -> bool:
-        """The frontier answered for this key a moment ago: a link to it is known there."""
-        return key in self._recent
-
-    def add_links(self, links: Iterable[Link], ticket: Ticket | None = None) -> None:
-        """Queues links for the frontier; `ticket`: the page that is complete only when they are acknowledged."""
-        ticket = ticket or Ticket()
-        for link in links:
-            p = self.frontier.partition_of(link.host)
-            self._links[p].append((link, ticket))
-            ticket.left += 1
-            self._links_waiting += 1
-            if len(self._links[p]) == LINK_BATCH:
-                self._flush("links", p)
-
-    def hold(self, ticket: Ticket, work: Coroutine[Any, Any, None], then: Callable[[], None]) -> None:
-        """Keeps a page from being complete until `work` is done and `then` has run."""
-        ticket.left += 1
-        self._held += 1
-
-        async def held() -> None:
-            try:
-                await work
-            finally:
-                self._held -= 1
-            then()
-            self._acknowledge(ticket)
-
-        self._spawn(held())
-
     def finish(self, job: Job, outcome: Outcome, page_key: bytes | None = None) -> None:
         """The page of a job has left the engine. `page_key`: it counts for max_pages under this key."""
-        ticket = job.ticket
-        ticket.outcome, ticket.key = outcome, page_key
-        if not ticket.left:
-            self._settle(ticket)
+        self.outbox.finish(job.ticket, outcome, page_key)
 
     def give_back(self, job: Job) -> None:
         self._count("leases/returned")
@@ -199,81 +133,23 @@ class Worker:
 
     @property
     def busy(self) -> bool:
-        return bool(self.in_hand or self.seeding or self._unsent)
+        return bool(self.in_hand or self.seeding or self.outbox.unsent)
 
-    @property
-    def _unsent(self) -> bool:
-        return bool(self._links_waiting or self._held or any(self._outcomes.values()))
+    # -- outcomes out -------------------------------------------------------------------------------------------------
 
-    # -- links and outcomes out ---------------------------------------------------------------------------------------
+    async def _completing(self, batch: Sequence[Ended]) -> None:
+        """Permits become pages before the URLs are complete: after a crash in between, the page is fetched again and counted once."""
+        if self._max_pages is not None:
+            permits = [(self._permits.pop(outcome.lease.token, None), key) for outcome, key in batch]
+            await self.meta.spend([key for _, key in batch if key], [permit for permit, key in permits if permit and not key])
 
-    def _acknowledge(self, ticket: Ticket) -> None:
-        ticket.left -= 1
-        if not ticket.left and ticket.outcome is not None:
-            self._settle(ticket)
-
-    def _settle(self, ticket: Ticket) -> None:
-        assert ticket.outcome is not None
-        p = ticket.outcome.lease.partition
-        self._outcomes[p].append((ticket.outcome, ticket.key))
-        ticket.outcome = None
-        if len(self._outcomes[p]) >= OUTCOME_BATCH:
-            self._flush("outcomes", p)
-
-    async def _flush_forever(self) -> None:
-        while True:
-            await asyncio.sleep(FLUSH_S)
-            for p in [p for p, waiting in self._links.items() if waiting]:
-                self._flush("links", p)
-            for p in [p for p, waiting in self._outcomes.items() if waiting]:
-                self._flush("outcomes", p)
-
-    def _flush(self, what: str, p: int) -> None:
-        if (what, p) not in self._flushing:
-            self._flushing.add((what, p))
-            self._spawn(self._flush_links(p) if what == "links" else self._flush_outcomes(p))
-
-    async def _flush_links(self, p: int) -> None:
-        waiting = self._links[p]
-        try:
-            while waiting:
-                batch = [waiting[i] for i in range(min(LINK_BATCH, len(waiting)))]
-                answer = await self.frontier.enqueue(p, [link for link, _ in batch])
-                new = answer.count("n")
-                self._count("links/enqueued", new)
-                self._count("links/seen", answer.count("s"))
-                self._count("quarantined", answer.count("q"))
-                for (link, ticket), letter in zip(batch, answer, strict=True):
-                    waiting.popleft()
-                    self._recent.add(link.key)
-                    if letter == "n" and link.how == EXACT:
-                        self._count("seeds/new")
-                    self._acknowledge(ticket)
-                self._links_waiting -= len(batch)
-                if new:
-                    self._ask(p, 0)
-        finally:
-            self._flushing.discard(("links", p))
-
-    async def _flush_outcomes(self, p: int) -> None:
-        waiting = self._outcomes[p]
-        try:
-            while waiting:
-                batch = [waiting[i] for i in range(min(OUTCOME_BATCH, len(waiting)))]
-                if self._max_pages is not None:
-                    stored = [key for _, key in batch if key]
-                    permits = [(self._permits.pop(outcome.lease.token, None), key) for outcome, key in batch]
-                    await self.meta.spend(stored, [permit for permit, key in permits if permit and not key])
-                answer = await self.frontier.complete(p, [outcome for outcome, _ in batch])
-                for (outcome, _), letter in zip(batch, answer, strict=True):
-                    waiting.popleft()
-                    self.in_hand.pop(outcome.lease.token, None)
-                    if letter != "k":
-                        self._count("leases/late" if letter == "g" else "dead")
-                free_now = any(outcome.ended is None for outcome, _ in batch)
-                self._ask(p, 0 if free_now else self.frontier.limits.min_delay_s - self.frontier.limits.look_ahead_s)
-        finally:
-            self._flushing.discard(("outcomes", p))
+    def _completed(self, p: int, batch: Sequence[Ended], answer: str) -> None:
+        for (outcome, _), letter in zip(batch, answer, strict=True):
+            self.in_hand.pop(outcome.lease.token, None)
+            if letter != "k":
+                self._count("leases/late" if letter == "g" else "dead")
+        free_now = any(outcome.ended is None for outcome, _ in batch)
+        self._ask(p, 0 if free_now else self.frontier.limits.min_delay_s - self.frontier.limits.look_ahead_s)
 
     # -- leases in ------------------------------------------------------------------------------------------------------
 
@@ -421,14 +297,14 @@ class Worker:
         source = iter(batches)
         said = boottime()
         while (batch := await asyncio.to_thread(next, source, None)) is not None:
-            self.add_links(batch)
+            self.outbox.add_links(batch)
             self._count("seeds", len(batch))
             if boottime() - said > SEEDING_S / 3:
                 await self.meta.say_seeding(True)
                 said = boottime()
-            while self._links_waiting > LINKS_WAITING // 10:
+            while self.outbox.waiting > LINKS_WAITING // 10:
                 await asyncio.sleep(FLUSH_S)
-        while self._links_waiting:
+        while self.outbox.waiting:
             await asyncio.sleep(FLUSH_S)
         await self.meta.say_seeding(False)
         self.seeding -= 1
@@ -444,9 +320,9 @@ class Worker:
         """Sends everything that waits. After `CLOSE_S` without Redis the rest is left to expire."""
         self.stop()
         deadline = boottime() + CLOSE_S
-        while (self._unsent or self._polls) and not self._failed and boottime() < deadline:
+        while (self.outbox.unsent or self._polls) and not self._failed and boottime() < deadline:
             await asyncio.sleep(FLUSH_S)
-        if self._unsent:
+        if self.outbox.unsent:
             logger.error("not all could be sent to Redis: %d leases will expire, and their pages be fetched again", len(self.in_hand))
         self.frontier.closing = True
         for task in self._tasks:

@@ -14,15 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from redis.asyncio import Redis
 
+from crawlweb import outbox
 from crawlweb import worker as module
 from crawlweb.errors import FrontierError
 from crawlweb.frontier.frontier import EXACT, NORMAL, UNCHECKED, Counts, Frontier, Lease, Limits, Link, Outcome
 from crawlweb.frontier.keys import partition_of
 from crawlweb.frontier.meta import Meta
+from crawlweb.outbox import LINK_BATCH, RecentKeys, Ticket
 from crawlweb.policy.canonical import url_key
 from crawlweb.policy.robots import Answer
 from crawlweb.records import Entry, boottime
-from crawlweb.worker import LINK_BATCH, Job, RecentKeys, Ticket, Worker
+from crawlweb.worker import Job, Worker
 
 PARTITIONS = 2
 ALLOW = Answer("allow")
@@ -208,7 +210,8 @@ class Hurried:
 
 @pytest.fixture(autouse=True)
 def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "asyncio", Hurried())
+    for room in (module, outbox):
+        monkeypatch.setattr(room, "asyncio", Hurried())
     monkeypatch.setattr(module, "POLL_MAX_S", 0.1)
     monkeypatch.setattr(module, "CLOSE_S", 2.0)  # a failing test does not wait for outcomes that nobody takes
 
@@ -229,7 +232,7 @@ def test_a_page_is_completed_after_its_links_are_acknowledged(redis_url: str) ->
         without = await office.job()
         assert (with_links.lease.entry.url, without.lease.entry.url) == (first.entry.url, second.entry.url)
         frontier.hold("enqueue")
-        worker.add_links(found, with_links.ticket)
+        worker.outbox.add_links(found, with_links.ticket)
         finished(office, with_links)
         await until(lambda: len(frontier.done("enqueue asked")) == 2)
         finished(office, without)  # later, and of the same partition
@@ -253,7 +256,7 @@ def test_links_that_come_after_the_outcome_are_not_waited_for_by_others(redis_ur
         await office.sent(page)
         job = await office.job()
         office.frontier.hold("enqueue")
-        office.worker.add_links([other])  # of nobody: a seed
+        office.worker.outbox.add_links([other])  # of nobody: a seed
         finished(office, job)
         await until(lambda: office.frontier.done("completed"))
 
@@ -268,8 +271,8 @@ def test_a_page_without_new_links_is_completed_at_once(redis_url: str) -> None:
         await office.sent(page)
         job = await office.job()
         office.frontier.hold("enqueue")
-        office.worker.add_links([], job.ticket)
-        office.worker.add_links([other])
+        office.worker.outbox.add_links([], job.ticket)
+        office.worker.outbox.add_links([other])
         assert job.ticket.left == 0
         finished(office, job)
         await until(lambda: office.frontier.done("completed"))
@@ -284,7 +287,7 @@ def test_a_link_that_cannot_be_an_entry_does_not_hold_its_page(redis_url: str, c
         office.allow(page)
         await office.sent(page)
         job = await office.job()
-        office.worker.add_links([bad, link("h2.org")], job.ticket)
+        office.worker.outbox.add_links([bad, link("h2.org")], job.ticket)
         finished(office, job)
         await until(lambda: office.frontier.done("completed"))
 
@@ -306,7 +309,7 @@ def test_a_page_that_is_held_is_completed_after_what_holds_it(redis_url: str) ->
         async def hold() -> None:
             await may_go_on.wait()
 
-        worker.hold(job.ticket, hold(), lambda: worker.add_links([other], job.ticket))
+        worker.outbox.hold(job.ticket, hold(), lambda: worker.outbox.add_links([other], job.ticket))
         finished(office, job)
         await office.sent(other)  # its lease shows that calls go out meanwhile
         finished(office, await office.job())
@@ -346,13 +349,13 @@ def test_a_key_is_recent_only_after_redis_answered_for_it(redis_url: str, how: i
     async def work(office: Office) -> None:
         worker = office.worker
         office.frontier.hold("enqueue")
-        worker.add_links([one])
+        worker.outbox.add_links([one])
         await until(lambda: office.frontier.done("enqueue asked"))
-        assert not worker.sent_lately(one.key)
+        assert not worker.outbox.sent_lately(one.key)
         office.frontier.free("enqueue")
         await until(lambda: office.frontier.done("enqueued"))
-        assert worker.sent_lately(one.key)
-        worker.add_links([one])  # whoever asks for it is heard
+        assert worker.outbox.sent_lately(one.key)
+        worker.outbox.add_links([one])  # whoever asks for it is heard
         await until(lambda: len(office.frontier.done("enqueued")) == 2)
 
     office = run(redis_url, work)
@@ -369,11 +372,11 @@ def test_a_batch_that_failed_does_not_look_seen_and_its_page_is_not_completed(re
         await office.sent(page)
         job = await office.job()
         office.frontier.fails.add("enqueue")
-        office.worker.add_links([other], job.ticket)
+        office.worker.outbox.add_links([other], job.ticket)
         finished(office, job)
         await until(lambda: office.ended)
         assert office.ended[0] == "frontier_error"
-        assert not office.worker.sent_lately(other.key)
+        assert not office.worker.outbox.sent_lately(other.key)
         assert office.frontier.done("completed") == []
         office.frontier.fails.clear()
 
@@ -408,7 +411,7 @@ def test_a_batch_whose_answer_was_lost_is_sent_again_and_counted_once(redis_url:
         job = await office.job()
         losing = Losing(office.client, 2)
         office.frontier.redis = losing  # type: ignore[assignment]
-        office.worker.add_links(found, job.ticket)
+        office.worker.outbox.add_links(found, job.ticket)
         finished(office, job)
         await until(lambda: (page.entry.url, "d") in office.frontier.done("completed"))
         assert losing.lost == 0
@@ -450,7 +453,7 @@ def test_no_page_is_begun_while_too_many_links_wait(redis_url: str, monkeypatch:
     async def work(office: Office) -> None:
         office.allow(page)
         office.frontier.hold("enqueue")
-        office.worker.add_links(found)
+        office.worker.outbox.add_links(found)
         await office.sent(page)
         await until(lambda: office.worker._jobs)
         assert office.worker.next_job() is None
@@ -761,7 +764,7 @@ def test_a_worker_with_something_in_hand_does_not_end_the_crawl(redis_url: str, 
         job = await office.job()
         if waiting == "links":
             frontier.hold("enqueue")
-            worker.add_links([other])
+            worker.outbox.add_links([other])
             finished(office, job)
             await until(lambda: frontier.done("completed"))
         elif waiting == "outcome":
@@ -856,7 +859,7 @@ def test_closing_sends_what_waits_and_gives_back_what_is_not_begun(redis_url: st
         await office.sent(*pages)
         job = await office.job()
         await until(lambda: len(worker.in_hand) == len(pages))
-        worker.add_links(found, job.ticket)
+        worker.outbox.add_links(found, job.ticket)
         finished(office, job)
         await worker.close()
         assert worker.next_job() is None
@@ -899,7 +902,7 @@ def test_a_page_in_progress_at_the_stop_is_completed_before_the_close(redis_url:
         job = await office.job()
         worker.stop()
         worker.stop()
-        worker.add_links([other], job.ticket)
+        worker.outbox.add_links([other], job.ticket)
         finished(office, job)
         await worker.close()
         counts = await Frontier.counts(office.frontier)
@@ -920,7 +923,7 @@ def test_what_holds_a_page_is_waited_for_at_the_close(redis_url: str) -> None:
         async def hold() -> None:
             await may_go_on.wait()
 
-        worker.hold(job.ticket, hold(), lambda: worker.add_links([other], job.ticket))
+        worker.outbox.hold(job.ticket, hold(), lambda: worker.outbox.add_links([other], job.ticket))
         finished(office, job)
         closing = asyncio.ensure_future(worker.close())
         asyncio.get_running_loop().call_later(0.01, may_go_on.set)
