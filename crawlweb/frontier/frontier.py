@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import logging
+import re
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from typing import Any, TypeVar, cast
 
 import msgpack  # type: ignore[import-untyped]
 from redis.asyncio import Redis
-from redis.exceptions import BusyLoadingError, ReadOnlyError, RedisError, ResponseError
+from redis.exceptions import BusyLoadingError, OutOfMemoryError, ReadOnlyError, RedisError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
@@ -27,8 +28,9 @@ T = TypeVar("T")
 
 NORMAL, EXACT, UNCHECKED = 0, 10, 20  # how a link is tested: the seen-set, the exact set (seeds), not at all
 GUARD_MS = 5  # a request counts as ended so much later: three clocks are rounded, and a server sees its end after we do
-_PASSING_WORDS = ("OOM", "MISCONF", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS")  # full, or not itself for a while
-_PASSING = (RedisConnectionError, RedisTimeoutError, BusyLoadingError, ReadOnlyError)
+# Full, or not itself for a while; out of a script the word stands in the middle of the text.
+_PASSING_WORDS = re.compile(r"\b(OOM|MISCONF|READONLY|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|NOREPLICAS)\b")
+_PASSING = (OutOfMemoryError, RedisConnectionError, RedisTimeoutError, BusyLoadingError, ReadOnlyError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,7 @@ class Frontier:
             try:
                 return await call()
             except (*_PASSING, ResponseError) as e:
-                if isinstance(e, ResponseError) and not str(e).startswith(_PASSING_WORDS):
+                if isinstance(e, ResponseError) and not _PASSING_WORDS.search(str(e)):
                     raise FrontierError(str(e)) from e
                 if self.closing:
                     raise FrontierError(f"Redis does not answer: {e}") from e
