@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import redis
+
 from crawlweb.frontier.frontier import NORMAL, Frontier, Lease, Limits, Link, Outcome
 from crawlweb.frontier.server import find_binary
 from crawlweb.records import Entry

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+import redis
 from redis.asyncio import Redis
 from warcio.archiveiterator import ArchiveIterator
 
-import redis
 from crawlweb.frontier.frontier import Frontier
 from crawlweb.frontier.server import PrivateServer
 from crawlweb.records import Entry

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 import redis
+
 from crawlweb.frontier.server import find_binary
 from tests.conftest import Server, run_server
 from tests.crawl.crawler import Crawl, Run

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -248,6 +249,10 @@ OWN_TOOLS = {
 }
 
 
+# Not: a loop that Scrapy's command left open, closed as the interpreter ends.
+_TRACEBACK = re.compile(r"(?<!__del__ at 0x[0-9a-f]{12}>\n)^Traceback", re.M)
+
+
 def use_tools(tools: dict[str, tuple[list[str], str]], folder: Path, cwd: Path) -> dict[str, str]:
     """Those that fail, with what they said."""
     wrong = {}
@@ -258,7 +263,7 @@ def use_tools(tools: dict[str, tuple[list[str], str]], folder: Path, cwd: Path) 
             command = [*(word.replace("URL", url) for word in words), *(w for s in settings for w in ("-s", s))]
             run = scrapy(*command, log=folder / f"{name}.log", cwd=cwd)
             run.wait(30)
-            if run.process.returncode != 0 or says not in run.log or "Traceback" in run.log:
+            if run.process.returncode != 0 or says not in run.log or _TRACEBACK.search(run.log):
                 wrong[name] = f"{run.process.returncode}: {run.log[-1500:]}"
     return wrong
 
