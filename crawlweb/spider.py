@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import hashlib
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from dataclasses import fields
 from typing import Any
 
@@ -20,7 +21,19 @@ from .scheduler import Scheduler
 from .seeds import SpiderArguments
 
 _DEFAULT_CANONICALIZER = Canonicalizer()
+LARGE_BYTES = 256 * 1024  # a larger page is parsed in a thread, so that the event loop goes on
 ARGUMENTS = [argument.name for argument in fields(SpiderArguments)]
+
+
+def _read(response: Response) -> Page:
+    """The one parse of a response of any type."""
+    content_type = (response.headers.get("Content-Type") or b"").decode("latin-1")
+    if isinstance(response, HtmlResponse):
+        return parse_page(response.body, response.url, content_type)
+    if isinstance(response, TextResponse):
+        text, encoding = decode(response.body, content_type)
+        return Page(response.url, [], text=text, encoding=encoding)
+    return Page(response.url, [], encoding="")
 
 
 class WebSpider(Spider):
@@ -41,17 +54,10 @@ class WebSpider(Spider):
         except ConfigError as e:
             raise SystemExit(f"crawlweb: {e}") from None
 
-    def parse(self, response: Response, **kwargs: Any) -> Iterator[dict[str, Any]]:  # noqa: ARG002
+    async def parse(self, response: Response, **kwargs: Any) -> AsyncIterator[dict[str, Any]]:  # noqa: ARG002
         if "wrong_type" in response.flags:
             return
-        content_type = (response.headers.get("Content-Type") or b"").decode("latin-1")
-        if isinstance(response, HtmlResponse):
-            page = parse_page(response.body, response.url, content_type)
-        elif isinstance(response, TextResponse):
-            text, encoding = decode(response.body, content_type)
-            page = Page(response.url, [], text=text, encoding=encoding)
-        else:
-            page = Page(response.url, [], encoding="")
+        page = await asyncio.to_thread(_read, response) if len(response.body) > LARGE_BYTES else _read(response)
         links = self._follow(response, page)
         yield self.item(response, page, links)
 
