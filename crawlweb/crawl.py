@@ -100,8 +100,11 @@ class Crawl:
         )
         await self.meta.refresh_scope()
         if self.arguments.seeds:
-            await self._seed(seeds)
+            self.worker.seeding += 1
+            await self.meta.say_seeding(True)
         self.worker.start()
+        if self.arguments.seeds:
+            await self._seed(seeds)
 
     async def close(self) -> None:
         await self.worker.close()
@@ -171,8 +174,6 @@ class Crawl:
         self.scope = Scope(cast(Literal["any", "domain", "host"], have["scope"]), self.meta.scope)
 
     async def _seed(self, seeds: SeedSource) -> None:
-        self.worker.seeding += 1
-        await self.meta.say_seeding(True)
         kind = self.scope.kind
         if kind != "any":
             await self.meta.widen_scope(await asyncio.to_thread(lambda: {scope_name(kind, t) for t in seeds.targets()}))

@@ -103,7 +103,10 @@ class Worker:
 
     def next_job(self) -> Job | None:
         """A job whose time has come; arranges to be woken when the next one's does."""
-        if self.closing or self.outbox.waiting > LINKS_WAITING:
+        if self.closing:
+            return None
+        if self.outbox.waiting > LINKS_WAITING:
+            self._wake_in(POLL_MAX_S / 10)
             return None
         now = boottime()
         while self._jobs and self._jobs[0][0] <= now:
@@ -261,11 +264,13 @@ class Worker:
     async def _renew_forever(self) -> None:
         period_s = self.frontier.limits.lease_s / 3
         while True:
-            await asyncio.sleep(min(period_s, 5.0))
+            await asyncio.sleep(min(period_s, SEEDING_S / 3))
             now = boottime()
             held = [lease for lease in self.in_hand.values() if lease.expires - now < 2 * period_s]
             if held:
                 await self.frontier.renew(held)
+            if self.seeding:
+                await self.meta.say_seeding(True)
             await self.meta.refresh_scope()
 
     # -- the end --------------------------------------------------------------------------------------------------------
@@ -295,19 +300,15 @@ class Worker:
     async def seed(self, batches: Iterable[list[Link]]) -> None:
         """Sends seeds batch by batch; the crawl does not end meanwhile. `batches` may read a file: each is made in a thread."""
         source = iter(batches)
-        said = boottime()
         while (batch := await asyncio.to_thread(next, source, None)) is not None:
             self.outbox.add_links(batch)
             self._count("seeds", len(batch))
-            if boottime() - said > SEEDING_S / 3:
-                await self.meta.say_seeding(True)
-                said = boottime()
             while self.outbox.waiting > LINKS_WAITING // 10:
                 await asyncio.sleep(FLUSH_S)
         while self.outbox.waiting:
             await asyncio.sleep(FLUSH_S)
-        await self.meta.say_seeding(False)
         self.seeding -= 1
+        await self.meta.say_seeding(False)
 
     def stop(self) -> None:
         """No further job; what is buffered goes back."""
