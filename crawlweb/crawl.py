@@ -35,11 +35,13 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """What the crawl tells its scheduler: there may be work, the crawl is over (why), a stat rose (by how much)."""
+    """What the crawl tells its scheduler: there may be work, the crawl is over (why), a stat rose (by how much). What it asks: is the
+    spider still giving start requests?"""
 
     wake: Callable[[], None]
     ended: Callable[[str], None]
     count: Callable[..., None]
+    starting: Callable[[], bool]
 
 
 class Crawl:
@@ -97,6 +99,7 @@ class Crawl:
             ended=self.hooks.ended,
             count=self.hooks.count,
             url_key=self.canonicalizer.url_key,
+            starting=self.hooks.starting,
         )
         await self.meta.refresh_scope()
         if self.arguments.seeds:

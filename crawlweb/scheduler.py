@@ -96,7 +96,7 @@ class Scheduler(BaseScheduler):
             arguments,
             self._worker_id,
             self.canonicalizer,
-            Hooks(self._wake, self._ended, self._count),
+            Hooks(self._wake, self._ended, self._count, self._starting),
             settings.get("USER_AGENT") or "",
         )
         try:
@@ -136,6 +136,9 @@ class Scheduler(BaseScheduler):
         slot: Any = getattr(self.crawler.engine, "_slot", None)
         if slot is not None and slot.closing is None:
             slot.nextcall.schedule()
+
+    def _starting(self) -> bool:
+        return getattr(self.crawler.engine, "_start", None) is not None
 
     def _ended(self, reason: str) -> None:
         self._reason = "finished" if reason == "drained" else reason

@@ -56,7 +56,8 @@ def is_on_host(url: str, host: str) -> bool:
 
 
 class Worker:
-    """`capacity`: leases in hand at a time. `wake` is called when `next_job` may have something, `ended` when the crawl is over (why)."""
+    """`capacity`: leases in hand at a time. `wake` is called when `next_job` may have something, `ended` when the crawl is over (why);
+    `starting`: is the spider still giving start requests?"""
 
     def __init__(
         self,
@@ -71,6 +72,7 @@ class Worker:
         ended: Callable[[str], None],
         count: Callable[..., None],
         url_key: Callable[[str], bytes],
+        starting: Callable[[], bool] = lambda: False,
     ) -> None:
         self.frontier, self.meta = frontier, meta
         told = Told(lambda p: self._ask(p, 0), self._completing, self._completed, count, self._spawn)
@@ -79,7 +81,7 @@ class Worker:
         self.in_hand: dict[str, Lease] = {}
         self.seeding = 0
         self._capacity, self._fetch_s, self._once, self._max_pages = capacity, fetch_s, once, max_pages
-        self._wake, self._ended, self._count, self._url_key = wake, ended, count, url_key
+        self._wake, self._ended, self._count, self._url_key, self._starting = wake, ended, count, url_key, starting
         self._jobs: list[tuple[float, int, Job]] = []  # heap by not-before
         self._order = itertools.count()
         self._due = [0.0] * frontier.partitions
@@ -136,7 +138,7 @@ class Worker:
 
     @property
     def busy(self) -> bool:
-        return bool(self.in_hand or self.seeding or self.outbox.unsent)
+        return bool(self.in_hand or self.seeding or self.outbox.unsent or self._starting())
 
     # -- outcomes out -------------------------------------------------------------------------------------------------
 
@@ -269,7 +271,7 @@ class Worker:
             held = [lease for lease in self.in_hand.values() if lease.expires - now < 2 * period_s]
             if held:
                 await self.frontier.renew(held)
-            if self.seeding:
+            if self.seeding or self._starting():
                 await self.meta.say_seeding(True)
             await self.meta.refresh_scope()
 

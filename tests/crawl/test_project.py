@@ -14,6 +14,8 @@ from tests.crawl.crawler import ROOT, Crawl, Run, at_once, scrapy
 from tests.web import Redirects, Tree, Web
 
 SPIDERS = '''
+import asyncio
+
 from scrapy import FormRequest, Request, Spider
 from scrapy.linkextractors import LinkExtractor
 from scrapy.spiders import CrawlSpider, Rule
@@ -38,6 +40,24 @@ class Rules(CrawlSpider):
 
     def failed(self, failure):
         yield {"url": failure.request.url, "kind": "failed", "depth": 0}
+
+
+class Slow(Spider):
+    """Waits for its second start request."""
+
+    name = "slow"
+
+    def __init__(self, start_url="http://nobody.org/", **kwargs):
+        super().__init__(**kwargs)
+        self.start_urls = start_url.split(",")
+
+    async def start(self):
+        yield Request(self.start_urls[0])
+        await asyncio.sleep(4)
+        yield Request(self.start_urls[1])
+
+    def parse(self, response):
+        yield {"url": response.url}
 
 
 class Chain(Spider):
@@ -166,6 +186,14 @@ def test_a_crawl_spider_fetches_everything_once_at_the_frontiers_pace(folder: Pa
         assert all(item["text"] for item in items if "/leaf/" in item["url"] and "c.org" not in item["url"]), "meta of the rules travels"
         assert run.summary == ("finished", 95)
         assert run.complaints == []
+
+
+@at_once
+def test_the_crawl_does_not_end_before_the_spider_has_started(folder: Path) -> None:
+    """Everything known is fetched long before the second start request comes."""
+    with Web(sites=[Tree("a.org", pages=1), Tree("b.org", pages=1)]) as web, Crawl(folder, web.dns_server) as crawl:
+        assert start(crawl, "slow", web.seeds()).succeeds(60).summary == ("finished", 2)
+        assert {item["url"] for item in crawl.items()} == set(web.seeds())
 
 
 @at_once
