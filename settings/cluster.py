@@ -4,6 +4,9 @@ import os
 
 from settings.base import *  # noqa: F403
 
-REDIS_URL = os.environ["REDIS_URL"]
+REDIS_URL = os.environ.get("REDIS_URL", "")
+if not REDIS_URL:
+    raise SystemExit("crawlweb: settings.cluster needs REDIS_URL in the environment, e.g. redis://frontier.internal:6379/0")
 CRAWLWEB_PARTITIONS = 1024
+CRAWLWEB_EXPECTED_URLS = 1_000_000_000
 CRAWLWEB_MODE = "continuous"
