@@ -161,7 +161,13 @@ class Scheduler(BaseScheduler):
 
     def next_request(self) -> Request | None:
         while (job := self.crawl.worker.next_job()) is not None:
-            request = self._request(job)
+            try:
+                request = self._request(job)
+            except ValueError as e:
+                logger.warning("an entry in Redis is not ours: %s", e)
+                self._count("quarantined")
+                self.crawl.worker.finish(job, Outcome(job.lease, "q", arg="request"))
+                continue
             if request is not None:
                 self._jobs[request] = job
                 return request
@@ -201,13 +207,13 @@ class Scheduler(BaseScheduler):
         return True
 
     def _request(self, job: Job) -> Request | None:
-        """The Scrapy request of a job; None if it could not be made, and the job is finished then."""
+        """The Scrapy request of a job; None if another process has it, and the job is finished then. ValueError if it is not ours."""
         lease, entry = job.lease, job.lease.entry
         if job.robots_url:
             meta = {"verbatim_url": True, "crawlweb_any_type": True, "handle_httpstatus_all": True}
-            request = Request(job.robots_url, callback=_no_page, errback=self._failed, dont_filter=True, meta=meta)
+            request = Request(job.robots_url, callback=_no_page, dont_filter=True, meta=meta)
         elif not entry.request:
-            request = Request(entry.url, errback=self._failed, dont_filter=True, meta={"verbatim_url": True})
+            request = Request(entry.url, dont_filter=True, meta={"verbatim_url": True})
         elif LocalRequests.is_local(entry.request):
             kept = self._local.take(entry.url, entry.request)
             if kept is None:
@@ -216,14 +222,8 @@ class Scheduler(BaseScheduler):
                 return None
             request = kept
         else:
-            try:
-                request = from_fields(entry.url, entry.request, self._spider)
-            except ValueError as e:
-                logger.warning("an entry in Redis is not ours: %s", e)
-                self._count("quarantined")
-                self.crawl.worker.finish(job, Outcome(lease, "q", arg="request"))
-                return None
-            request.errback = request.errback or self._failed
+            request = from_fields(entry.url, entry.request, self._spider)
+        request.errback = request.errback or self._failed
         request.meta.update(depth=entry.depth, download_slot=DOWNLOAD_SLOT, crawlweb_deadline=lease.expires)
         return request
 
@@ -285,7 +285,7 @@ class Scheduler(BaseScheduler):
             verdict = Verdict(Outcome(job.lease, "d"), "replaced") if replaced else self._judge.failure(job, None, Sent())
         if verdict.stat:
             self._count(verdict.stat)
-        if job.lease.entry.request and verdict.outcome.way in "dx":
+        if job.lease.entry.request and verdict.outcome.way in "dx" and verdict.link is None:
             self._local.drop(job.lease.entry.request)
         key = self.canonicalizer.url_key(job.lease.entry.url) if verdict.is_page and self.crawl.max_pages is not None else None
         self.crawl.worker.finish(job, verdict.outcome, key)

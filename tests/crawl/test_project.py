@@ -42,6 +42,19 @@ class Rules(CrawlSpider):
         yield {"url": failure.request.url, "kind": "failed", "depth": 0}
 
 
+class Detour(Spider):
+    """A request that cannot leave the process, redirected twice."""
+
+    name = "detour"
+
+    def __init__(self, start_url="http://nobody.org/", **kwargs):
+        super().__init__(**kwargs)
+        self.at = start_url.rstrip("/")
+
+    async def start(self):
+        yield Request(f"{self.at}/hop/2/3", lambda response: [{"url": response.url}])
+
+
 class Slow(Spider):
     """Waits for its second start request."""
 
@@ -189,6 +202,13 @@ def test_a_crawl_spider_fetches_everything_once_at_the_frontiers_pace(folder: Pa
 
 
 @at_once
+def test_a_request_that_stays_in_the_process_follows_redirects(folder: Path) -> None:
+    with Web(sites=[Redirects("a.org", pages=10)]) as web, Crawl(folder, web.dns_server) as crawl:
+        assert start(crawl, "detour", web.seeds()).succeeds(60).summary == ("finished", 1)
+        assert [item["url"] for item in crawl.items()] == [f"{web.seeds()[0]}leaf/3"]
+
+
+@at_once
 def test_the_crawl_does_not_end_before_the_spider_has_started(folder: Path) -> None:
     """Everything known is fetched long before the second start request comes."""
     with Web(sites=[Tree("a.org", pages=1), Tree("b.org", pages=1)]) as web, Crawl(folder, web.dns_server) as crawl:
@@ -265,7 +285,7 @@ TOOLS = {
     "shell": (["shell", "URL", "-c", "(response.status, response.css('title::text').get())"], "(200, 'a.org, page 0')"),
     "parse": (["parse", "URL", "--spider=rules", "-a", "start_url=URL", "-c", "parse_start_url"], "'kind': 'start'"),
     "check": (["check"], "OK"),
-    "list": (["list"], "chain\nodd\nrules"),
+    "list": (["list"], "chain\ndetour\nodd\nrules\nslow"),
     "settings": (["settings", "--get", "BOT_NAME"], "shop"),
 }
 OWN_TOOLS = {
