@@ -123,7 +123,7 @@ class Frontier:
             try:
                 return await call()
             except (*_PASSING, ResponseError) as e:
-                if isinstance(e, ResponseError) and not _PASSING_WORDS.search(str(e)):
+                if not isinstance(e, _PASSING) and not _PASSING_WORDS.search(str(e)):
                     raise FrontierError(str(e)) from e
                 if self.closing:
                     raise FrontierError(f"Redis does not answer: {e}") from e

@@ -1,0 +1,60 @@
+"""Which answers of Redis are waited out, and which end the call."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from redis import exceptions
+from redis.asyncio import Redis
+
+from crawlweb.errors import FrontierError
+from crawlweb.frontier import frontier as module
+from crawlweb.frontier.frontier import Frontier
+
+PASSING = [
+    exceptions.ConnectionError("reset"),
+    exceptions.TimeoutError("too slow"),
+    exceptions.BusyLoadingError("loading"),
+    exceptions.ReadOnlyError("You can't write against a read only replica."),
+    exceptions.OutOfMemoryError("command not allowed when used memory > 'maxmemory'. script: 5e28, on @user_script:52."),
+    exceptions.ResponseError("user_script:36: OOM command not allowed when used memory > 'maxmemory'. script: 5e28"),
+    exceptions.ResponseError("ERR Error running script: @user_script: 36: -OOM command not allowed when used memory > 'maxmemory'."),
+    exceptions.ResponseError("user_script:36: MISCONF Redis is configured to save RDB snapshots, but …"),
+    exceptions.ResponseError("NOREPLICAS Not enough good replicas to write."),
+]
+
+
+def answers(*errors: Exception) -> str:
+    waiting = list(errors)
+
+    async def call() -> str:
+        if waiting:
+            raise waiting.pop(0)
+        return "done"
+
+    async def main() -> str:
+        return await Frontier(Redis(), "t", 1, "w").patiently(call)
+
+    return asyncio.run(main())
+
+
+@pytest.mark.parametrize("error", PASSING, ids=str)
+def test_a_redis_that_is_not_itself_for_a_while_is_waited_for(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    paused: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        paused.append(seconds)
+
+    monkeypatch.setattr(module.asyncio, "sleep", sleep)
+    assert answers(*[error] * 9) == "done"
+    assert paused == sorted(paused)
+    assert paused[-1] == 5.0, "it backs off, to 5 s at the most"
+
+
+@pytest.mark.parametrize(
+    "text", ["WRONGTYPE Operation against a key", "NOPERM this user has no permissions", "ERR no such way to end a lease"]
+)
+def test_another_error_ends_the_call(text: str) -> None:
+    with pytest.raises(FrontierError, match=text.split()[0]):
+        answers(exceptions.ResponseError(text))
