@@ -31,7 +31,7 @@ sys.path.insert(0, str(ROOT))
 
 from redis.asyncio import Redis  # noqa: E402
 
-from crawlweb import worker  # noqa: E402
+from crawlweb import outbox, worker  # noqa: E402
 from crawlweb.default_settings import Config  # noqa: E402
 from crawlweb.frontier.frontier import Frontier, Limits, Link, Outcome  # noqa: E402
 from crawlweb.frontier.server import PrivateServer  # noqa: E402
@@ -289,7 +289,7 @@ def load_of(given: Given, measured: Measured, size: Size, seen_layers: int, page
     p = size.partitions
     sent = given.links * (1 - given.cached)
     workers = math.ceil(pages_per_s / given.worker_pages_per_s)
-    flushed = pages_per_s / workers * worker.FLUSH_S  # pages that a worker's flush has
+    flushed = pages_per_s / workers * outbox.flush_s(given.delay_s)  # pages that a worker's flush has
 
     def calls(parts: float) -> float:
         """If each page has something for so many partitions: those that a flush finds something for."""
@@ -377,9 +377,9 @@ def batches(rng: random.Random, urls: int, hosts: int) -> list[list[Link]]:
     names = [f"{rng.getrandbits(48):x}.example" for _ in range(hosts)]
     weights = list(itertools.accumulate(1 / (rank + 1) ** 0.9 for rank in range(hosts)))
     made = []
-    for first in range(0, urls, worker.LINK_BATCH):
+    for first in range(0, urls, outbox.LINK_BATCH):
         batch: list[Link] = []
-        for host in rng.choices(names, cum_weights=weights, k=worker.LINK_BATCH // 10):
+        for host in rng.choices(names, cum_weights=weights, k=outbox.LINK_BATCH // 10):
             referrer = f"https://{host}/section/{rng.getrandbits(30)}"
             for _ in range(10):
                 url = f"https://{host}/articles/{rng.getrandbits(64):016x}/{first + len(batch)}"
@@ -436,7 +436,7 @@ async def measure_once(redis: Redis, urls: int, rng: random.Random) -> Measured:
     layered = frontier("layers", 1)
     await send(layered, many)
     depth = int(await cast(Any, redis.hget("{layers:0}:bloom", "n")))
-    oldest = many[: LEAST_CAPACITY // worker.LINK_BATCH] * 40
+    oldest = many[: LEAST_CAPACITY // outbox.LINK_BATCH] * 40
     in_oldest = await cost(redis, send(layered, oldest))
     in_only = await cost(redis, send(main, oldest))
 

@@ -15,10 +15,16 @@ from .frontier.frontier import EXACT, Frontier, Link, Outcome
 
 LINK_BATCH = 200  # links a call: p99 in the server stays under 2 ms
 OUTCOME_BATCH = 100
-FLUSH_S = 0.03  # links and outcomes wait so long for company
+FLUSH_S = 0.03  # links and outcomes wait so long for company,
+FLUSH_MAX_S = 0.1  # or, where hosts rest longer anyway, up to this: fewer calls a page
 KEYS_CACHED = 200_000
 
 Ended: TypeAlias = "tuple[Outcome, bytes | None]"  # an outcome, and the key under which its page counts for max_pages
+
+
+def flush_s(min_delay_s: float) -> float:
+    """Seconds that things wait to be sent."""
+    return min(FLUSH_MAX_S, max(FLUSH_S, min_delay_s / 10))
 
 
 @dataclass(slots=True)
@@ -112,7 +118,7 @@ class Outbox:
 
     async def flush_forever(self) -> None:
         while True:
-            await asyncio.sleep(FLUSH_S)
+            await asyncio.sleep(flush_s(self._frontier.limits.min_delay_s))
             for p in [p for p, waiting in self._links.items() if waiting]:
                 self._flush("links", p)
             for p in [p for p, waiting in self._outcomes.items() if waiting]:
