@@ -17,7 +17,7 @@ test: $(VENV)/installed
 	$(RUN) -m pytest -q -m "not slow"
 
 long: $(VENV)/installed
-	CRAWLWEB_LONG=1 $(RUN) -m pytest -q -m slow
+	MODEL_LONG=1 $(RUN) -m pytest -q -m slow
 
 lint: $(VENV)/installed
 	$(RUN) -m ruff check .

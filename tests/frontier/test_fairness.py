@@ -9,7 +9,7 @@ from rig import Rig, link
 
 from crawlweb.frontier.frontier import UNCHECKED, Lease, Limits
 
-LONG = bool(os.environ.get("CRAWLWEB_LONG"))
+LONG = bool(os.environ.get("MODEL_LONG"))
 
 
 def until_done(rig: Rig, hosts: set[str], most_calls: int) -> int:
@@ -27,7 +27,7 @@ def until_done(rig: Rig, hosts: set[str], most_calls: int) -> int:
     raise AssertionError(f"{len(hosts)} hosts were not leased in {most_calls} calls and {rig.t - begun} ms")
 
 
-MILLION = pytest.param(1_000_000, marks=[pytest.mark.slow, pytest.mark.skipif(not LONG, reason="CRAWLWEB_LONG=1 runs it")])
+MILLION = pytest.param(1_000_000, marks=[pytest.mark.slow, pytest.mark.skipif(not LONG, reason="MODEL_LONG=1 runs it")])
 
 
 @pytest.mark.parametrize("urls", [100_000, MILLION])

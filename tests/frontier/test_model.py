@@ -28,8 +28,8 @@ from crawlweb.frontier import codec, scripts
 from crawlweb.frontier.frontier import EXACT, GUARD_MS, NORMAL, UNCHECKED, Lease, Limits, Outcome
 from crawlweb.records import Entry
 
-LONG = bool(os.environ.get("CRAWLWEB_LONG"))
-SHRINK = bool(os.environ.get("CRAWLWEB_SHRINK"))  # a failure made small takes minutes
+LONG = bool(os.environ.get("MODEL_LONG"))
+SHRINK = bool(os.environ.get("MODEL_SHRINK"))  # a failure made small takes minutes
 LOOK_MS, LEASE_MS, MIN_MS, FACTOR, CAP_MS = 500, 60_000, 1_000, 10, 30_000
 MAX_EXPIRIES = 3
 RETRIES, HOST_TRIES, DEAD_MS, GIVE_UP_MS = 3, 2, 600_000, 3_600_000
@@ -573,10 +573,10 @@ def test_any_order_of_steps_keeps_the_promises(machine: type[FrontierModel], red
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not LONG, reason="CRAWLWEB_LONG=1 runs it")
+@pytest.mark.skipif(not LONG, reason="MODEL_LONG=1 runs it")
 @pytest.mark.parametrize("machine", [FrontierModel, NarrowFrontierModel])
 def test_any_order_of_many_steps_keeps_the_promises(machine: type[FrontierModel], redis_url: str) -> None:
-    run(machine, redis_url, int(os.environ.get("CRAWLWEB_EXAMPLES", "500")), 80)
+    run(machine, redis_url, int(os.environ.get("MODEL_EXAMPLES", "500")), 80)
 
 
 def test_a_step_without_an_answer_is_an_error_on_closing(redis_url: str) -> None:
