@@ -112,6 +112,8 @@ class Scheduler(BaseScheduler):
 
     async def _close(self) -> None:
         await self.crawl.close()
+        self._count("links/invalid", self.canonicalizer.invalid)
+        self._count("links/repeated", self.canonicalizer.repeated)
         stats = self.crawler.stats
         assert stats is not None
         stats.set_value("crawlweb/redis/calls", self.crawl.frontier.calls)
@@ -189,7 +191,6 @@ class Scheduler(BaseScheduler):
     def _enqueue(self, request: Request) -> bool:
         target = self.canonicalizer.target(request.url)
         if target is None:
-            self._count("links/invalid")
             return False
         try:
             fields = to_fields(request, self._spider)

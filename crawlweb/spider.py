@@ -16,24 +16,14 @@ from .content.charset import decode
 from .content.page import parse_page
 from .errors import ConfigError
 from .policy.canonical import Canonicalizer
-from .records import Entry, Page, WarcRef
+from .records import Entry, Page, Target, WarcRef
 from .scheduler import Scheduler
 from .seeds import SpiderArguments
 
 _DEFAULT_CANONICALIZER = Canonicalizer()
 LARGE_BYTES = 256 * 1024  # a larger page is parsed in a thread, so that the event loop goes on
+LINKS_AT_ONCE = 2000
 ARGUMENTS = [argument.name for argument in fields(SpiderArguments)]
-
-
-def _read(response: Response) -> Page:
-    """The one parse of a response of any type."""
-    content_type = (response.headers.get("Content-Type") or b"").decode("latin-1")
-    if isinstance(response, HtmlResponse):
-        return parse_page(response.body, response.url, content_type)
-    if isinstance(response, TextResponse):
-        text, encoding = decode(response.body, content_type)
-        return Page(response.url, [], text=text, encoding=encoding)
-    return Page(response.url, [], encoding="")
 
 
 class WebSpider(Spider):
@@ -57,9 +47,28 @@ class WebSpider(Spider):
     async def parse(self, response: Response, **kwargs: Any) -> AsyncIterator[dict[str, Any]]:  # noqa: ARG002
         if "wrong_type" in response.flags:
             return
-        page = await asyncio.to_thread(_read, response) if len(response.body) > LARGE_BYTES else _read(response)
-        links = self._follow(response, page)
-        yield self.item(response, page, links)
+        if len(response.body) > LARGE_BYTES:
+            page, targets = await asyncio.to_thread(self._read, response)
+        else:
+            page, targets = self._read(response)
+        if self._scheduler and response.request and not page.nofollow:
+            for first in range(0, len(targets), LINKS_AT_ONCE):
+                if first:
+                    await asyncio.sleep(0)
+                self._scheduler.add_links(response.request, targets[first : first + LINKS_AT_ONCE])
+        yield self.item(response, page, [target.url for target in targets])
+
+    def _read(self, response: Response) -> tuple[Page, list[Target]]:
+        """The one parse of a response of any type, and its links."""
+        content_type = (response.headers.get("Content-Type") or b"").decode("latin-1")
+        if isinstance(response, HtmlResponse):
+            page = parse_page(response.body, response.url, content_type)
+        elif isinstance(response, TextResponse):
+            text, encoding = decode(response.body, content_type)
+            page = Page(response.url, [], text=text, encoding=encoding)
+        else:
+            page = Page(response.url, [], encoding="")
+        return page, self._canonicalizer.targets(page.hrefs, page.base_url)
 
     def item(self, response: Response, page: Page, links: list[str]) -> dict[str, Any]:
         """The item of a page; fields as in docs/extending.md."""
@@ -87,13 +96,6 @@ class WebSpider(Spider):
             "warc_offset": warc.offset if warc else None,
             "warc_length": warc.length if warc else None,
         }
-
-    def _follow(self, response: Response, page: Page) -> list[str]:
-        """Sends the links of a page to the frontier; returns them as URLs."""
-        targets = self._canonicalizer.targets(page.hrefs, page.base_url)
-        if self._scheduler and response.request and not page.nofollow:
-            self._scheduler.add_links(response.request, targets)
-        return [target.url for target in targets]
 
     @property
     def _scheduler(self) -> Scheduler | None:
