@@ -10,8 +10,9 @@ from .errors import FetchError, LeaseExpired, StoreError
 from .frontier.frontier import NORMAL, UNCHECKED, Link, Outcome
 from .policy import retry, robots
 from .policy.canonical import Canonicalizer, request_key
+from .policy.hosts import is_on_host
 from .records import Entry
-from .worker import Job, is_on_host
+from .worker import Job
 
 STORE_FULL_WAIT_S = 30.0
 REDIRECTS = (301, 302, 303, 307, 308)

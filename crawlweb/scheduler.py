@@ -112,6 +112,7 @@ class Scheduler(BaseScheduler):
 
     async def _close(self) -> None:
         await self.crawl.close()
+        self._count("quarantined", self.crawl.frontier.quarantined)
         self._count("links/invalid", self.canonicalizer.invalid)
         self._count("links/repeated", self.canonicalizer.repeated)
         stats = self.crawler.stats

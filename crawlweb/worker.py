@@ -20,7 +20,7 @@ from .frontier.frontier import Frontier, Lease, Link, Outcome
 from .frontier.meta import SEEDING_S, Meta
 from .outbox import FLUSH_S, Ended, Outbox, Ticket, Told
 from .policy import robots
-from .policy.hosts import host_of
+from .policy.hosts import is_on_host
 from .records import boottime
 
 logger = logging.getLogger(__name__)
@@ -45,14 +45,6 @@ class Job:
     robots_url: str = ""
     robots_hops: int = 0
     ticket: Ticket = field(default_factory=Ticket)
-
-
-def is_on_host(url: str, host: str) -> bool:
-    """Is it this host's clock that a request for the URL must move? An entry in Redis may say anything."""
-    try:
-        return host_of(url) == host
-    except ValueError:
-        return False
 
 
 class Worker:

@@ -288,6 +288,3 @@ class Frontier:
                     _, host, reason, data = text.split(b"\t", 3)
                     letters.append((host.decode(), reason.decode(), codec.decode(data, host.decode())))
         return letters
-
-
-__all__ = ["EXACT", "NORMAL", "UNCHECKED", "Counts", "Frontier", "FrontierError", "Lease", "Limits", "Link", "Outcome", "ResponseError"]

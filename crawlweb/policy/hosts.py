@@ -38,6 +38,14 @@ def host_of(url: str) -> str:
     return host_of_name(parsed.hostname)
 
 
+def is_on_host(url: str, host: str) -> bool:
+    """Is it this host's clock that a request for the URL must move? False for what is no URL."""
+    try:
+        return host_of(url) == host
+    except ValueError:
+        return False
+
+
 @lru_cache(maxsize=_KNOWN_NAMES)
 def host_of_name(hostname: str) -> str:
     """The registered domain in its ASCII form.

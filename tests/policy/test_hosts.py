@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crawlweb.policy import hosts
-from crawlweb.policy.hosts import bare_name, host_of, host_of_name, split_port
+from crawlweb.policy.hosts import bare_name, host_of, host_of_name, is_on_host, split_port
 
 HOSTS = [
     ("http://example.com/", "example.com"),
@@ -115,3 +115,19 @@ def test_no_name_raises_anything_but_value_error(name: str) -> None:
             continue
         assert host.isascii()
         assert host
+
+
+@pytest.mark.parametrize(
+    ("url", "host", "is_on"),
+    [
+        ("https://www.example.org/a", "example.org", True),
+        ("http://example.org:8080/", "example.org", True),
+        ("https://example.com/", "example.org", False),
+        ("https://example.org.evil.com/", "example.org", False),
+        ("https://[", "example.org", False),
+        ("file:///etc/passwd", "example.org", False),
+        ("", "", False),
+    ],
+)
+def test_a_url_is_on_the_host_whose_clock_it_moves(url: str, host: str, is_on: bool) -> None:
+    assert is_on_host(url, host) is is_on
