@@ -270,9 +270,10 @@ class _Connection(asyncio.Protocol):
             transport.write(_head(answer, "Connection: close\r\n"))
             self._pump()
         else:
+            handed_over_s = time.monotonic()  # before: the client may have it before we run again
             transport.write(answer.body if manner == "raw" else _head(answer, f"Content-Length: {len(answer.body)}\r\n") + answer.body)
             if not self._paused:
-                self._finish()
+                self._finish(handed_over_s)
 
     def _pump(self) -> None:
         """The next piece of an endless body, when the one before has left and its pause is over."""
@@ -294,14 +295,14 @@ class _Connection(asyncio.Protocol):
         if self._answer.manner == "endless":
             self._timer = self._loop.call_later(self._answer.pause_s, self._pump)
         else:
-            self._finish()
+            self._finish(time.monotonic())
 
-    def _finish(self) -> None:
+    def _finish(self, end_s: float) -> None:
         visit, answer = self._visit, self._answer
         if visit is None or answer is None:
             return
         self._visit = self._answer = None
-        self._web.record(visit._replace(end_s=time.monotonic(), status=answer.status, page=answer.page if answer.status == 200 else None))
+        self._web.record(visit._replace(end_s=end_s, status=answer.status, page=answer.page if answer.status == 200 else None))
         if self._last or answer.manner == "raw":
             self._transport.close()
         elif self._inbox:
