@@ -6,6 +6,7 @@ The project's own settings win, except where they would break politeness: those 
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,10 +17,13 @@ from . import __version__
 from .default_settings import load
 from .dns import parse_servers
 from .errors import ConfigError
+from .logformatter import hide_credentials
 from .scheduler import DOWNLOAD_SLOT
 
 if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
+
+logger = logging.getLogger(__name__)
 
 # Downloader middlewares of ours, by distance: what is next to the downloader sees a response first.
 MIDDLEWARES = {"crawlweb.middlewares.store.StoreMiddleware": 990}
@@ -100,6 +104,9 @@ class Addon:
             settings["DOWNLOAD_HANDLERS"].setdefault(scheme, HANDLER)
         if settings.get("LOG_LEVEL") != "DEBUG":  # it writes a line for every 404
             logging.getLogger("scrapy.spidermiddlewares.httperror").setLevel(logging.WARNING)
+        hide_credentials()
+        if not _is_tool(sys.orig_argv) and not re.search("://|@", settings.get("USER_AGENT") or ""):
+            logger.warning("set CRAWLWEB_CONTACT to a URL or an e-mail address: whoever is crawled has no way to reach you")
 
     def _take_over(self, settings: BaseSettings) -> None:
         middlewares = settings["DOWNLOADER_MIDDLEWARES"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -12,6 +13,7 @@ from .errors import ConfigError
 
 PREFIX = "CRAWLWEB_"
 MODES = ("once", "continuous")
+_EMAIL = re.compile(r"[\w!#$%&'*+/=?^`{|}~.-]+@[\w.-]+", re.ASCII)  # RFC 5322 §3.4.1, without quoted and literal forms
 
 
 def _row(
@@ -56,10 +58,15 @@ class Config:
         ("text/html", "application/xhtml+xml", "text/plain"), "types whose body is fetched; decided on the headers"
     )
     max_body_bytes: int = _row(10_000_000, "a body is cut here, after decompression", unit="B", low=1)
+    max_header_bytes: int = _row(65_536, "an answer with longer headers, 1xx ones before it included, is no answer", unit="B", low=1024)
+    first_byte_s: float = _row(
+        10.0, "an answer begins so soon after its request, or there is none; DOWNLOAD_TIMEOUT is for the whole", unit="s", low=0.1
+    )
     max_redirects: int = _row(5, "redirects followed in a row", low=0)
     max_url_chars: int = _row(2083, "longer links are dropped", unit="characters", low=16)
     referrer: bool = _row(True, "keep each URL's referrer in the frontier (about 20 to 60 B a pending URL)")
-    contact: str = _row("", "URL or address of the operator, sent with the user agent")
+    contact: str = _row("", "URL or e-mail address of the operator, sent with the user agent; without it the start warns")
+    from_email: str = _row("", "e-mail address, sent as `From` with each request; empty: none", name="CRAWLWEB_FROM")
     warc_max_bytes: int = _row(1_000_000_000, "a WARC file is closed at this size", unit="B", low=1000)
     active_hosts: int = _row(40_000, "hosts with a back queue at a time, in the whole crawl", low=1)
 
@@ -116,4 +123,8 @@ def load(settings: Mapping[str, Any]) -> Config:
     config = Config(**values)
     if not config.crawl or not all(c.isalnum() or c in "-_." for c in config.crawl) or config.crawl.startswith("."):
         raise ConfigError(f"{PREFIX}CRAWL={config.crawl!r}: letters, digits, - _ . expected")
+    if not config.contact.isprintable():
+        raise ConfigError(f"{PREFIX}CONTACT={config.contact!r}: a URL or an e-mail address expected")
+    if config.from_email and not _EMAIL.fullmatch(config.from_email):
+        raise ConfigError(f"{PREFIX}FROM={config.from_email!r}: an e-mail address expected")
     return config

@@ -1,8 +1,10 @@
 """The download handler for http and https: one request, one address, one connection, within the lease and the caps.
 
 Scrapy's request in, Scrapy's response out; the wire is `exchange.py`. Read from `request.meta`: `download_timeout`,
-`crawlweb_deadline`, `crawlweb_any_type`. Written there: `crawlweb_fetch` (a `records.Fetch`) when response headers came,
-else `crawlweb_sent` (boottime of the end) when the server may have seen the request; `download_latency`.
+`crawlweb_deadline`, `crawlweb_any_type`, `crawlweb_ip` (the address to connect to; without it the name is resolved).
+Written there: `crawlweb_fetch` (a `records.Fetch`) when response headers came, else `crawlweb_sent` (boottime of the end)
+when the server may have seen the request; `crawlweb_truncated` (`Fetch.truncated`) where `response.flags` has "truncated";
+`download_latency`.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import errno
 import ipaddress
 import re
 import resource
+import socket
 import ssl
 import time
 from typing import TYPE_CHECKING, Final
@@ -24,9 +27,9 @@ from scrapy.utils.httpobj import urlparse_cached
 
 from crawlweb import default_settings
 from crawlweb.decode import ACCEPT_ENCODING
-from crawlweb.dns import Address, Resolver
+from crawlweb.dns import Address, Resolver, is_public
 from crawlweb.errors import FetchError, LeaseExpired
-from crawlweb.exchange import Exchange, Head
+from crawlweb.exchange import Caps, Exchange, Head
 from crawlweb.records import Fetch, boottime
 
 if TYPE_CHECKING:
@@ -39,7 +42,9 @@ _OURS: Final = {b"Host", b"Connection", b"Content-Length", b"Transfer-Encoding",
 _TOKEN: Final = re.compile(rb"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # RFC 9110 §5.6.2
 _CONTROL: Final = re.compile(rb"[\x00-\x1f\x7f]+")
 _TARGET: Final = re.compile(r"[^:/?#]+://[^/?#]*([^#]*)")
+_USERINFO: Final = re.compile(rb"\A([^/?#]*//)[^/?#]*@")
 _NOT_IN_TARGET: Final = re.compile(r"[^\x21-\x7e]")
+_HANDSHAKE_SHARE: Final = 0.9  # of the time left: a handshake that hangs is TLS trouble of the origin, no dead host
 _SLEPT_S: Final = 1.0  # a time-out that comes later than this was not the server's
 _TICK_S: Final = 0.010
 _LAG_MAX_S: Final = 0.020
@@ -55,7 +60,9 @@ class DownloadHandler:
         config = default_settings.load(crawler.settings)
         self._timeout_s = crawler.settings.getfloat("DOWNLOAD_TIMEOUT")
         self._verify_certificates = crawler.settings.getbool("DOWNLOAD_VERIFY_CERTIFICATES")
-        self._cap_bytes = config.max_body_bytes
+        self._caps = Caps(config.max_body_bytes, config.max_header_bytes, config.first_byte_s)
+        self.allow_private_ips = config.allow_private_ips
+        self.from_email = config.from_email
         self._content_types = frozenset(name.lower().encode() for name in config.content_types)
         self.resolver = Resolver(config.dns_servers, allow_private=config.allow_private_ips)
         self._tls: ssl.SSLContext | None = None
@@ -71,7 +78,7 @@ class DownloadHandler:
 
     async def download_request(self, request: Request) -> Response:
         meta = request.meta
-        for key in ("crawlweb_fetch", "crawlweb_sent"):
+        for key in ("crawlweb_fetch", "crawlweb_sent", "crawlweb_truncated"):
             meta.pop(key, None)
         if meta.get("proxy"):
             raise NotSupported("no proxies: the address guard and the clocks would be blind")
@@ -95,7 +102,7 @@ class DownloadHandler:
         def wanted(head: Head) -> bool:
             return any_type or not 200 <= head.status < 300 or self._allows(head.value(b"content-type"))
 
-        return Exchange(asyncio.get_running_loop(), request.method, wanted, self._cap_bytes)
+        return Exchange(asyncio.get_running_loop(), request.method, wanted, self._caps)
 
     def tls(self) -> ssl.SSLContext:
         if self._tls is None:
@@ -146,25 +153,43 @@ class _Attempt:
         """Returns when the response is there, or `exchange.error`."""
         url = urlparse_cached(self._request)
         if not url.hostname:
-            raise FetchError("dns_nxdomain", f"no host in {self._request.url}")
-        self._address = await self._handler.resolver.resolve(url.hostname)
+            raise FetchError("dns_nxdomain", "no host in the URL")
+        self._address = self._address_given() or await self._handler.resolver.resolve(url.hostname)
         self._check_time(until, deadline)
-        await self._connect(url, self._address)
+        await self._connect(url, self._address, until)
         self._check_time(until, deadline)
-        self._request_head = request_head(self._request, url)
+        self._request_head = request_head(self._request, url, self._handler.from_email)
         self.exchange.on_first_byte = self._take_latency
         self._fetched_at = time.time()
         self.sent = True
         self.exchange.send(self._request_head + self._request.body)
         await self.exchange.done
 
-    async def _connect(self, url: ParseResult, address: Address) -> None:
+    def _address_given(self) -> Address | None:
+        ip: str | None = self._request.meta.get("crawlweb_ip")
+        if not ip:
+            return None
+        try:
+            family = socket.AF_INET6 if ipaddress.ip_address(ip).version == 6 else socket.AF_INET
+        except ValueError:
+            raise FetchError("error", f"{ip!r} is no address") from None
+        if not (self._handler.allow_private_ips or is_public(ip)):
+            raise FetchError("private_address", ip)
+        return Address(ip, family)
+
+    async def _connect(self, url: ParseResult, address: Address, until: float) -> None:
         tls = url.scheme == "https"
         name = (url.hostname or "").rstrip(".") if tls else None
+        handshake_s = max(0.001, _HANDSHAKE_SHARE * (until - boottime())) if tls else None
         try:
             port = url.port or _PORTS[url.scheme]
             await asyncio.get_running_loop().create_connection(
-                lambda: self.exchange, address.ip, port, ssl=self._handler.tls() if tls else None, server_hostname=name
+                lambda: self.exchange,
+                address.ip,
+                port,
+                ssl=self._handler.tls() if tls else None,
+                server_hostname=name,
+                ssl_handshake_timeout=handshake_s,
             )
         except ConnectionRefusedError as error:
             raise FetchError("connect_refused", f"{address.ip}:{port}") from error
@@ -197,8 +222,10 @@ class _Attempt:
         assert exchange.finished is not None
         payload = exchange.payload
         body = exchange.body(payload)
+        if "truncated" in exchange.flags:
+            self._request.meta["crawlweb_truncated"] = exchange.truncated
         self._request.meta["crawlweb_fetch"] = Fetch(
-            url=self._request.url,
+            url=_USERINFO.sub(rb"\1", self._request.url.encode()).decode() if "@" in self._request.url else self._request.url,
             ip=address.ip,
             started=exchange.sent,
             finished=exchange.finished,
@@ -259,8 +286,8 @@ class LoopLag:
         self._schedule()
 
 
-def request_head(request: Request, url: ParseResult) -> bytes:
-    """Request line and headers. The URL goes out as it stands, without fragment and credentials."""
+def request_head(request: Request, url: ParseResult, from_email: str = "") -> bytes:
+    """Request line and headers. The URL goes out as it stands, without fragment and credentials, as does `Referer` (RFC 9110 §10.1.3)."""
     match = _TARGET.match(request.url)
     target = _NOT_IN_TARGET.sub(lambda found: quote(found[0]), match[1] if match else "")
     target = target if target.startswith("/") else f"/{target}"
@@ -271,8 +298,12 @@ def request_head(request: Request, url: ParseResult) -> bytes:
             raise FetchError("error", f"{token!r} is no method or header name")
     lines = [b"%b %b HTTP/1.1" % (method, target.encode()), b"Host: " + _CONTROL.sub(b" ", request.headers.get("Host") or host.encode())]
     for name, values in request.headers.items():
-        if name not in _OURS:
+        if name == b"Referer":
+            lines += [b"Referer: " + _CONTROL.sub(b" ", _USERINFO.sub(rb"\1", value)) for value in values]
+        elif name not in _OURS:
             lines += [name + b": " + _CONTROL.sub(b" ", value) for value in values]
+    if from_email and "From" not in request.headers:
+        lines.append(b"From: " + from_email.encode())
     if "Accept-Encoding" not in request.headers:
         lines.append(b"Accept-Encoding: " + ACCEPT_ENCODING)
     if request.body or request.method in ("POST", "PUT", "PATCH"):
@@ -291,9 +322,7 @@ def raise_file_limit() -> None:
 
 def _decoded_headers(head: Head, method: str, body_bytes: int) -> Headers:
     """As received, without what described the encoded body."""
-    headers = Headers()
-    for name, value in head.headers:
-        headers.appendlist(name, value)
+    headers = Headers(head.headers)
     if head.has_body(method):
         headers.pop("Content-Encoding", None)
         headers.pop("Transfer-Encoding", None)

@@ -18,13 +18,21 @@ from crawlweb.decode import Decoder
 from crawlweb.errors import FetchError
 from crawlweb.records import boottime
 
-HEAD_BYTES_MAX: Final = 64 * 1024
 _BLANK_LINE: Final = re.compile(rb"\r?\n\r?\n")
 _STATUS_LINE: Final = re.compile(rb"HTTP/(\d(?:\.\d)?)[ \t]+(\d{3})(?!\d)", re.IGNORECASE)
 _FOLD: Final = re.compile(rb"\r?\n[ \t]+")
 _LENGTH: Final = re.compile(rb"\d{1,18}")
 _CHUNKED_HEAD: Final = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 _FRAMING_SLACK_BYTES: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Caps:
+    """What one answer may cost."""
+
+    body_bytes: int  # of the payload, and of what it decodes to
+    header_bytes: int  # of all heads together, 1xx ones included
+    first_byte_s: float  # after the request was written
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +73,7 @@ class Exchange(asyncio.Protocol):
     Afterwards either `error` is set, or `head`, `payload`, `body`, `truncated` and `flags` hold the response.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, method: str, wanted: Callable[[Head], bool], cap_bytes: int) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, method: str, wanted: Callable[[Head], bool], caps: Caps) -> None:
         self.done: asyncio.Future[None] = loop.create_future()
         self.error: FetchError | None = None
         self.head: Head | None = None
@@ -75,16 +83,19 @@ class Exchange(asyncio.Protocol):
         self.first_byte: float | None = None
         self.finished: float | None = None
         self.on_first_byte: Callable[[], None] = _nothing
+        self._loop = loop
         self._method = method
         self._wanted = wanted
-        self._cap_bytes = cap_bytes
+        self._caps = caps
         self._transport: asyncio.Transport | None = None
+        self._first_byte_timer: asyncio.TimerHandle | None = None
         self._buffer = bytearray()  # the head while it comes, then the payload
         self._interim_bytes = 0  # heads of 1xx answers
         self._wire_bytes = 0
         self._remaining_bytes: int | None = None
         self._chunks: httptools.HttpResponseParser | None = None
-        self._decoder = Decoder(b"", cap_bytes)
+        self._unchunked = bytearray()  # of one read: chunks may be a byte long
+        self._decoder = Decoder(b"", caps.body_bytes)
         self._decoded: list[bytes] = []
 
     @property
@@ -103,12 +114,14 @@ class Exchange(asyncio.Protocol):
         assert self._transport is not None
         self.sent = boottime()
         self._transport.write(data)
+        self._first_byte_timer = self._loop.call_later(self._caps.first_byte_s, self.expire)
 
     def end(self, truncated: str | None = None, error: FetchError | None = None) -> None:
         """Closes the connection at once. Only the first call counts."""
         if self.finished is not None:
             return
         self.finished = boottime()
+        self._stop_timer()
         self.error = error
         self.truncated = truncated
         if self.head is not None:
@@ -148,6 +161,7 @@ class Exchange(asyncio.Protocol):
             return
         if self.first_byte is None:
             self.first_byte = boottime()
+            self._stop_timer()
             self.on_first_byte()
         if self.head is None:
             try:
@@ -164,8 +178,8 @@ class Exchange(asyncio.Protocol):
         searched_bytes = max(0, len(buffer) - 3)
         buffer += data
         while True:
-            blank_bytes = len(buffer) - len(buffer.lstrip(b"\r\n"))
-            if blank_bytes and self._interim_bytes + blank_bytes <= HEAD_BYTES_MAX:
+            if buffer.startswith((b"\r", b"\n")):
+                blank_bytes = len(buffer) - len(buffer.lstrip(b"\r\n"))
                 self._interim_bytes += blank_bytes
                 del buffer[:blank_bytes]
                 searched_bytes = 0
@@ -173,8 +187,8 @@ class Exchange(asyncio.Protocol):
                 raise FetchError("bad_response", f"not HTTP: {bytes(buffer[:80])!r}")
             match = _BLANK_LINE.search(buffer, searched_bytes)
             head_bytes = match.end() if match else len(buffer)
-            if self._interim_bytes + head_bytes > HEAD_BYTES_MAX:
-                raise FetchError("bad_response", f"headers over {HEAD_BYTES_MAX} bytes")
+            if self._interim_bytes + head_bytes > self._caps.header_bytes:
+                raise FetchError("bad_response", f"headers over {self._caps.header_bytes} bytes")
             if match is None:
                 return b""
             head = Head.parse(bytes(buffer[:head_bytes]))
@@ -199,7 +213,7 @@ class Exchange(asyncio.Protocol):
             self.flags.append("wrong_type")
             self.end("unspecified")
             return
-        self._decoder = Decoder(head.value(b"content-encoding"), self._cap_bytes)
+        self._decoder = Decoder(head.value(b"content-encoding"), self._caps.body_bytes)
         if b"chunked" in head.value(b"transfer-encoding").lower():
             self._chunks = httptools.HttpResponseParser(self)
             self._chunks.set_dangerous_leniencies(
@@ -220,24 +234,40 @@ class Exchange(asyncio.Protocol):
         if self._chunks is not None:
             try:
                 self._chunks.feed_data(data)
+                self._keep_unchunked()
             except httptools.HttpParserError as error:
+                self._keep_unchunked()
                 self._break_off(FetchError("bad_response", f"chunked body: {error}"))
         elif self._remaining_bytes is None:
-            self.on_body(data)
+            self._keep(data)
         else:
             data = data[: self._remaining_bytes]
             self._remaining_bytes -= len(data)
-            self.on_body(data)
+            self._keep(data)
             if self._remaining_bytes == 0:
                 self.end()
-        if self._wire_bytes > 2 * self._cap_bytes + _FRAMING_SLACK_BYTES:
+        if self._wire_bytes > 2 * self._caps.body_bytes + _FRAMING_SLACK_BYTES:
             self.end("length")
 
     def on_body(self, data: bytes) -> None:
-        """A piece of the payload; llhttp calls it too."""
+        """Called by llhttp with each piece of a chunk."""
+        self._unchunked += data
+
+    def on_message_complete(self) -> None:
+        """Called by llhttp after the last chunk."""
+        self._keep_unchunked()
+        self.end()
+
+    def _keep_unchunked(self) -> None:
+        data = bytes(self._unchunked)
+        self._unchunked.clear()
+        self._keep(data)
+
+    def _keep(self, data: bytes) -> None:
+        """The next piece of the payload."""
         if self.finished is not None:
             return
-        room_bytes = self._cap_bytes - len(self._buffer)
+        room_bytes = self._caps.body_bytes - len(self._buffer)
         kept = data[:room_bytes]
         self._buffer += kept
         if not self._decoder.identity:
@@ -245,15 +275,15 @@ class Exchange(asyncio.Protocol):
         if len(data) > room_bytes or self._decoder.full:
             self.end("length")
 
-    def on_message_complete(self) -> None:
-        """Called by llhttp after the last chunk."""
-        self.end()
-
     def _break_off(self, error: FetchError) -> None:
         if self._buffer:
             self.end("disconnect")
         else:
             self.end(error=error)
+
+    def _stop_timer(self) -> None:
+        if self._first_byte_timer is not None:
+            self._first_byte_timer.cancel()
 
 
 def _nothing() -> None:

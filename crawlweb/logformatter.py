@@ -1,9 +1,12 @@
-"""Log lines of single URLs at DEBUG, without whole items and without tracebacks of other people's servers."""
+"""Log lines of single URLs at DEBUG, without whole items, without tracebacks of other people's servers; no line shows credentials."""
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+import re
+import traceback
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
 
 from scrapy import logformatter
 
@@ -15,6 +18,8 @@ if TYPE_CHECKING:
     from scrapy.logformatter import LogFormatterResult
     from twisted.python.failure import Failure
 
+_CREDENTIALS: Final = re.compile(r"(?<=://)[^\s/?#]*@")
+
 
 class LogFormatter(logformatter.LogFormatter):
     def scraped(self, item: Any, response: Response | Failure | None, spider: Spider) -> LogFormatterResult:  # noqa: ARG002
@@ -25,3 +30,34 @@ class LogFormatter(logformatter.LogFormatter):
             args = {"request": request, "error": failure.value}
             return {"level": logging.DEBUG, "msg": "No page from %(request)s: %(error)s", "args": args}
         return super().download_error(failure, request, spider, errmsg)
+
+
+def without_credentials(text: str) -> str:
+    """`text` without user name and password of the URLs in it."""
+    return _CREDENTIALS.sub("", text) if "@" in text else text
+
+
+def hide_credentials() -> None:
+    """From now on no log record of the process, whoever writes it and whoever reads it, shows the credentials of a URL."""
+    make_record = logging.getLogRecordFactory()
+    if not isinstance(make_record, _HidingFactory):
+        logging.setLogRecordFactory(_HidingFactory(make_record))
+
+
+class _HidingFactory:
+    def __init__(self, make_record: Callable[..., logging.LogRecord]) -> None:
+        self._make_record = make_record
+
+    def __call__(self, *args: Any, **kwargs: Any) -> logging.LogRecord:
+        record = self._make_record(*args, **kwargs)
+        try:
+            message = record.getMessage()
+        except Exception:  # arguments that do not fit: logging reports that itself
+            return record
+        if (shown := without_credentials(message)) != message:
+            record.msg, record.args = shown, ()
+        if record.exc_info and record.exc_info[0]:
+            trace = "".join(traceback.format_exception(*record.exc_info)).rstrip("\n")
+            if (shown := without_credentials(trace)) != trace:
+                record.exc_text = shown
+        return record

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 from typing import Any
 
@@ -180,6 +181,38 @@ def test_the_operator_s_address_is_sent_with_the_user_agent(project: dict[str, A
     assert applied(project)["USER_AGENT"] == agent
 
 
+@pytest.mark.parametrize(
+    ("project", "warns"),
+    [
+        ({}, True),
+        ({"USER_AGENT": "shopbot/2.0"}, True),
+        ({"CRAWLWEB_CONTACT": "https://example.com/bot"}, False),
+        ({"CRAWLWEB_CONTACT": "ops@example.com"}, False),
+        ({"USER_AGENT": "shopbot/2.0 (+https://shop.example/bot)"}, False),
+    ],
+)
+@pytest.mark.parametrize("command", ["crawl", "shell"])
+def test_a_crawl_that_nobody_can_complain_to_is_told_once(
+    project: dict[str, Any], warns: bool, command: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "orig_argv", ["python", "/bin/scrapy", command, "web"])
+    applied(project)
+    said = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert len(said) == (warns and command == "crawl")
+    assert all("CRAWLWEB_CONTACT" in line and "\n" not in line for line in said)
+
+
+def test_from_here_on_no_log_shows_credentials(caplog: pytest.LogCaptureFixture) -> None:
+    before = logging.getLogRecordFactory()
+    try:
+        applied()
+        applied()
+        logging.getLogger("shop").warning("Ignoring %s", Request("http://me:secret@example.com/"))
+    finally:
+        logging.setLogRecordFactory(before)
+    assert caplog.messages[-1] == "Ignoring <GET http://example.com/>"
+
+
 # -- what is refused -----------------------------------------------------------------------------------------------------
 
 HARMFUL = {
@@ -232,6 +265,11 @@ def test_nonsense_in_place_of_true_or_false_is_named(name: str, value: Any) -> N
         ),
         ({"CRAWLWEB_PARTITION": 5}, ["CRAWLWEB_PARTITION:", "CRAWLWEB_PARTITIONS"]),
         ({"CRAWLWEB_MODE": "forever"}, ["CRAWLWEB_MODE='forever'"]),
+        ({"CRAWLWEB_FROM": "nobody"}, ["CRAWLWEB_FROM='nobody'", "e-mail"]),
+        ({"CRAWLWEB_FROM": "a@b.org\r\nX-Evil: 1"}, ["CRAWLWEB_FROM='a@b.org\\r\\nX-Evil: 1'"]),
+        ({"CRAWLWEB_FROM": "a@b.org\n"}, ["CRAWLWEB_FROM="]),
+        ({"CRAWLWEB_FROM": "Ops <ops@b.org>"}, ["CRAWLWEB_FROM="]),
+        ({"CRAWLWEB_CONTACT": "https://b.org/\r\nX-Evil: 1"}, ["CRAWLWEB_CONTACT="]),
         ({"CRAWLWEB_DNS_SERVERS": "nonsense"}, ["CRAWLWEB_DNS_SERVERS", "nonsense"]),
     ],
     ids=lambda value: str(value)[:70],

@@ -12,6 +12,7 @@ import socket
 import ssl
 import struct
 import sys
+import time
 import zlib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -147,6 +148,7 @@ def fetch(
     assert len(server.requests) == 1
     assert "crawlweb_sent" not in requests[0].meta
     record = requests[0].meta["crawlweb_fetch"]
+    assert requests[0].meta.get("crawlweb_truncated") == (record.truncated if "truncated" in got[0].flags else None)
     assert record.started <= record.finished
     assert record.body == got[0].body
     assert record.request_head == server.requests[0]
@@ -394,6 +396,27 @@ async def endless(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None
         await writer.drain()
 
 
+@both_loops
+@pytest.mark.parametrize("name", ["", "gzip", "Deflate", "br", "zstd"])
+def test_bodies_in_chunks_of_one_byte_do_not_stop_the_loop(name: str, run: Any) -> None:
+    """A read of 256 KB holds 43,000 such chunks."""
+    text = b"".join(b"%d " % (number * number) for number in range(10_000))
+    payload = ENCODINGS[name](text) if name else text
+    raw = answer(b"HTTP/1.1 200 OK", b"Transfer-Encoding: chunked", b"Content-Encoding: " + name.encode())
+    raw += chunked(*(payload[at : at + 1] for at in range(len(payload))))
+    cpu_s = time.process_time()
+    response, record = fetch(raw, run=run)
+    assert time.process_time() - cpu_s < 1
+    assert (response.body, response.flags, record.truncated) == (text, [], None)
+
+
+def test_what_came_before_a_broken_chunk_is_decoded_and_kept() -> None:
+    raw = answer(b"HTTP/1.1 200 OK", b"Transfer-Encoding: chunked", b"Content-Encoding: gzip")
+    payload = gzip.compress(PAGE)
+    response, record = fetch(raw + chunked(payload)[: -len(b"0\r\n\r\n")] + b"nonsense")
+    assert (response.body, record.payload, record.truncated) == (PAGE, payload, "disconnect")
+
+
 async def endless_chunks(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     writer.write(answer(b"HTTP/1.1 200 OK", b"Transfer-Encoding: chunked"))
     while True:
@@ -427,7 +450,7 @@ def test_a_server_that_drips_gives_a_truncated_page(run: Any) -> None:
             await writer.drain()
             await asyncio.sleep(0.02)
 
-    response, record = fetch(drip, meta={"download_timeout": 0.3}, run=run)
+    response, record = fetch(drip, meta={"download_timeout": 0.3}, run=run, CRAWLWEB_FIRST_BYTE_S=0.1)
     assert 1 < len(response.body) < 30
     assert (response.flags, record.truncated) == (["truncated"], "time")
     assert 0.2 < record.finished - record.started < 3
@@ -470,12 +493,39 @@ FAILURES = {
     "endless header": (says(b"HTTP/1.1 200 OK\r\nX: " + b"x" * 70_000, "hold"), "bad_response"),
     "endless early hints": (says(answer(b"HTTP/1.1 103 Early Hints") * 5000, "hold"), "bad_response"),
     "endless blank lines": (says(b"\r\n" * 40_000, "hold"), "bad_response"),
+    "100,000 headers": (says(answer(b"HTTP/1.1 200 OK", *[b"a: b"] * 100_000), "hold"), "bad_response"),
 }
 
 
 @pytest.mark.parametrize(("serve", "kind"), FAILURES.values(), ids=FAILURES)
 def test_what_brings_no_response_has_a_kind(serve: Serve, kind: str) -> None:
     assert failure(serve).kind == kind
+
+
+@pytest.mark.parametrize(("cap_bytes", "kept"), [(5000, False), (6000, True)])
+def test_the_cap_of_headers_counts_those_of_early_hints(cap_bytes: int, kept: bool) -> None:
+    raw = answer(b"HTTP/1.1 103 Early Hints", b"Link: " + b"x" * 2500) * 2 + html()
+    if kept:
+        assert fetch(raw, CRAWLWEB_MAX_HEADER_BYTES=cap_bytes)[0].body == PAGE
+    else:
+        assert failure(says(raw), CRAWLWEB_MAX_HEADER_BYTES=cap_bytes).kind == "bad_response"
+
+
+def test_20_000_headers_of_one_name_do_not_stop_the_loop() -> None:
+    cpu_s = time.process_time()
+    response, _ = fetch(answer(b"HTTP/1.1 200 OK", *[b"a:"] * 16_000, body=PAGE))
+    assert time.process_time() - cpu_s < 1
+    assert (response.body, len(response.headers.getlist("A"))) == (PAGE, 16_000)
+
+
+@both_loops
+@pytest.mark.parametrize("begins", [b"", b"HTTP/1.1 103 Early Hints\r\n\r\n"])
+def test_an_answer_that_does_not_begin_in_time(begins: bytes, run: Any) -> None:
+    """Once it has begun, the cap of the whole time holds."""
+    began = boottime()
+    error = failure(says(begins, "hold"), meta={"download_timeout": 1.0}, run=run, CRAWLWEB_FIRST_BYTE_S=0.2)
+    assert error.kind == "timeout"
+    assert (boottime() - began < 0.9) == (not begins)
 
 
 @both_loops
@@ -573,19 +623,43 @@ def test_other_types_are_read_when_asked_for(status: int, options: dict[str, Any
 
 def test_headers_go_out_as_set_but_cannot_be_broken_out_of() -> None:
     async def work(handler: DownloadHandler, server: Server) -> None:
-        url = server.url("/x").replace("http://", "http://user:secret@")
-        headers = {"User-Agent": "crawlweb", "Accept-Encoding": "br", "Connection": "keep-alive", "Referer": "a\r\nX-Evil: 1"}
-        response = await handler.download_request(Request(url, headers=headers))
+        url = server.url("/x//y@z").replace("http://", "http://user:secret@")
+        referers = ["a\r\nX-Evil: 1", "http://me:secret@c.org/http://b@d/"]
+        headers = {"User-Agent": "crawlweb", "Accept-Encoding": "br", "Connection": "keep-alive", "Referer": referers}
+        request = Request(url, headers=headers)
+        response = await handler.download_request(request)
         assert response.url == url
+        assert request.meta["crawlweb_fetch"].url == server.url("/x//y@z")
 
     server = crawl(html(), work)
     head = server.requests[0]
     assert b"\r\nUser-Agent: crawlweb\r\n" in head
     assert b"\r\nAccept-Encoding: br\r\n" in head
-    assert b"\r\nReferer: a X-Evil: 1\r\n" in head
+    assert b"\r\nReferer: a X-Evil: 1\r\nReferer: http://c.org/http://b@d/\r\n" in head
+    assert b"\r\nFrom:" not in head
     assert b"keep-alive" not in head
     assert b"secret" not in head
     assert b"Authorization" not in head
+
+
+def test_from_is_sent_where_it_is_set() -> None:
+    async def work(handler: DownloadHandler, server: Server) -> None:
+        await handler.download_request(Request(server.url("/1")))
+        await handler.download_request(Request(server.url("/2"), headers={"From": "spider@example.org"}))
+
+    server = crawl(html(), work, CRAWLWEB_FROM="ops@example.com")
+    assert [head.count(b"\r\nFrom: ") for head in server.requests] == [1, 1]
+    assert b"\r\nFrom: ops@example.com\r\n" in server.requests[0]
+    assert b"\r\nFrom: spider@example.org\r\n" in server.requests[1]
+
+
+def test_the_address_given_is_the_one_connected_to() -> None:
+    async def work(handler: DownloadHandler, server: Server) -> None:
+        request = Request(server.url(host="no-such-name.invalid"), meta={"crawlweb_ip": "127.0.0.1"})
+        response = await handler.download_request(request)
+        assert response.ip_address == ipaddress.ip_address("127.0.0.1")
+
+    assert b"\r\nHost: no-such-name.invalid:" in crawl(html(), work).requests[0]
 
 
 @pytest.mark.parametrize("tail", ["", "?a=b", "/a?b;c", "/a;p/b;?x", "/%2f%2F%zz%41/../x//y", "/a?u=http://b/?c", "/%E4#f?g"])
@@ -663,6 +737,23 @@ def test_tls_failures_are_told_apart(tmp_path: Path, run: Any) -> None:
 
 
 @both_loops
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_a_handshake_that_hangs_is_trouble_of_tls_and_not_of_the_host(run: Any) -> None:
+    async def main() -> None:
+        with socket.socket() as mute:
+            mute.bind(("127.0.0.1", 0))
+            mute.listen()
+            handler = new_handler()
+            request = Request(f"https://127.0.0.1:{mute.getsockname()[1]}/", meta={"download_timeout": 0.3})
+            with pytest.raises(FetchError, match=r"^tls: "):
+                await handler.download_request(request)
+            assert "crawlweb_sent" in request.meta
+            await handler.close()
+
+    run(main())
+
+
+@both_loops
 def test_refused(run: Any) -> None:
     async def main() -> None:
         with socket.socket() as taken:
@@ -695,9 +786,32 @@ def test_nobody_accepts() -> None:
 
 
 @pytest.mark.parametrize(
+    ("ip", "kind"),
+    [
+        ("127.0.0.1", "private_address"),
+        ("::ffff:169.254.169.254", "private_address"),
+        ("fd00:ec2::254", "private_address"),
+        ("fe80::1%lo", "private_address"),
+        ("localhost", "error"),
+        ("8.8.8.8 ", "error"),
+    ],
+)
+def test_an_address_given_passes_the_guard_too(ip: str, kind: str) -> None:
+    async def main() -> None:
+        handler = new_handler(CRAWLWEB_ALLOW_PRIVATE_IPS=False)
+        with pytest.raises(FetchError) as caught:
+            await handler.download_request(Request("http://example.com/", meta={"crawlweb_ip": ip}))
+        assert caught.value.kind == kind
+        await handler.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
     ("url", "kind"),
     [
         ("http://127.0.0.1/", "private_address"),
+        ("http://user:secret@10.0.0.1/", "private_address"),
         ("http://localhost:6379/", "private_address"),
         ("http://[::ffff:7f00:1]/", "private_address"),
         ("http://2130706433/", "private_address"),
@@ -712,6 +826,7 @@ def test_what_must_not_be_reached_is_not(url: str, kind: str) -> None:
         with pytest.raises(FetchError) as caught:
             await handler.download_request(request)
         assert caught.value.kind == kind
+        assert "secret" not in str(caught.value)
         assert "crawlweb_sent" not in request.meta
         await handler.close()
 
@@ -793,7 +908,7 @@ def test_a_cancelled_fetch_closes_its_connection_and_tells_when(run: Any) -> Non
 
 
 def test_the_marks_of_an_earlier_fetch_do_not_stay() -> None:
-    request = Request("http://127.0.0.1:1/", meta={"crawlweb_fetch": 1, "crawlweb_sent": 2.0})
+    request = Request("http://127.0.0.1:1/", meta={"crawlweb_fetch": 1, "crawlweb_sent": 2.0, "crawlweb_truncated": "time"})
 
     async def main() -> None:
         handler = new_handler()

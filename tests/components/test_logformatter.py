@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from scrapy.utils.test import get_crawler
 from twisted.python.failure import Failure
 
 from crawlweb.errors import FetchError, LeaseExpired, StoreError
-from crawlweb.logformatter import LogFormatter
+from crawlweb.logformatter import LogFormatter, hide_credentials, without_credentials
 
 FORMATTER = LogFormatter.from_crawler(get_crawler(Spider))
 SPIDER = Spider("shop")
@@ -52,6 +53,70 @@ def test_a_failure_of_a_fetch_is_one_line_at_debug(error: Exception) -> None:
     assert level == logging.DEBUG
     assert text(level, message, args) == f"No page from {REQUEST}: {error}"
     assert "\n" not in text(level, message, args)
+
+
+SHOWN = {
+    "<GET http://me:secret@a.org/x?y=z@b>": "<GET http://a.org/x?y=z@b>",
+    "https://secret@a.org": "https://a.org",
+    "ftp://me:se:cr@et@a.org/": "ftp://a.org/",
+    "redis://:secret@127.0.0.1:6379/0 and s3://key:secret@bucket/": "redis://127.0.0.1:6379/0 and s3://bucket/",
+    "http://a.org/@user http://b.org/?mail=x@y http://c.org#x@y": "http://a.org/@user http://b.org/?mail=x@y http://c.org#x@y",
+    "mail ops@example.com, see http://a.org/": "mail ops@example.com, see http://a.org/",
+    "100% of http://a.org": "100% of http://a.org",
+}
+
+
+@pytest.mark.parametrize(("text", "shown"), SHOWN.items())
+def test_credentials_are_left_out_of_urls(text: str, shown: str) -> None:
+    assert without_credentials(text) == shown
+
+
+@pytest.fixture
+def hiding() -> Iterator[None]:
+    before = logging.getLogRecordFactory()
+    hide_credentials()
+    yield
+    logging.setLogRecordFactory(before)
+
+
+@pytest.mark.usefixtures("hiding")
+def test_no_log_line_shows_credentials(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    request = Request("http://me:secret@example.com/100%25")
+    response = HtmlResponse(request.url, request=request)
+    logger = logging.getLogger("scrapy.some")
+    for result in (
+        FORMATTER.crawled(request, response, SPIDER),
+        FORMATTER.scraped({}, response, SPIDER),
+        FORMATTER.download_error(failure(FetchError("reset")), request, SPIDER, "http://me:secret@example.com/"),
+        FORMATTER.download_error(failure(RuntimeError("a bug")), request, SPIDER, "http://me:secret@example.com/"),
+        FORMATTER.spider_error(failure(RuntimeError("a bug")), request, response, SPIDER),
+        FORMATTER.item_error({"url": request.url}, RuntimeError(), response, SPIDER),
+    ):
+        assert result
+        level, message, args = logformatter_adapter(result)
+        logger.log(level, message, args)
+    assert len(caplog.messages) == 6
+    assert "secret" not in caplog.text
+    assert caplog.messages[0] == "Crawled (200) <GET http://example.com/100%25> (referer: None)"
+
+
+@pytest.mark.usefixtures("hiding")
+def test_no_traceback_shows_credentials(caplog: pytest.LogCaptureFixture) -> None:
+    try:
+        raise RuntimeError("no http://me:secret@example.com/")
+    except RuntimeError:
+        logging.getLogger("shop").exception("It broke")
+    assert "secret" not in caplog.text
+    assert caplog.text.rstrip().endswith("RuntimeError: no http://example.com/")
+    assert "Traceback" in caplog.text
+
+
+@pytest.mark.usefixtures("hiding")
+def test_other_records_stay_as_they_were_made(caplog: pytest.LogCaptureFixture) -> None:
+    logging.getLogger("shop").warning("%d pages of %s", 3, "a@b.org", extra={"pages": 3})
+    (record,) = caplog.records
+    assert (record.msg, record.args, record.__dict__["pages"]) == ("%d pages of %s", (3, "a@b.org"), 3)
 
 
 def test_another_error_is_scrapy_s_to_log() -> None:

@@ -129,6 +129,7 @@ class Crawl:
         self.settings: dict[str, object] = {
             "CRAWLWEB_DATA_DIR": self.data_dir,
             "CRAWLWEB_DNS_SERVERS": dns_server,
+            "CRAWLWEB_CONTACT": "https://example.com/bot",
             "CRAWLWEB_ALLOW_PRIVATE_IPS": 1,
             "CRAWLWEB_PARTITIONS": PARTITIONS,
             "CRAWLWEB_MIN_DELAY_S": 0.05,
