@@ -36,7 +36,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from tests.web import Links, Visit, Web, WebProcess  # noqa: E402
-from tests.web.sites import parse  # noqa: E402
+from tests.web.kinds import parse  # noqa: E402
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 REDIS = ("redis-server", "valkey-server")

@@ -8,32 +8,42 @@
 process of its own, with uvloop, so that a benchmark does not count the server's CPU as the crawler's. Every name of the
 web resolves through its own name server to an address in 127.0.0.0/8; pages follow from (seed, host, path) alone.
 
-sites.py: what a host answers · names.py: DNS · server.py: HTTP and the log · report.py: what the log says of a visitor.
+sites.py: what a host answers · manners.py: hosts that try a crawler's manners · names.py: DNS · server.py: HTTP and the log ·
+report.py: what the log says of a visitor · kinds.py: sites from text.
 """
 
 from __future__ import annotations
 
+from .manners import Blocking, Flaky, Nofollow, Origins, Pushback, Siblings, Walled
 from .process import WebProcess
 from .report import Report, Visit
 from .server import Web
-from .sites import Answer, Broken, Errors, Fate, Files, Links, Redirects, Request, Robots, Site, Slow, Spellings, Tree
+from .sites import Answer, Broken, Errors, Fate, Files, Links, Redirects, Request, Rest, Robots, Site, Slow, Spellings, Tree
 
 __all__ = [
     "Answer",
+    "Blocking",
     "Broken",
     "Errors",
     "Fate",
     "Files",
+    "Flaky",
     "Links",
+    "Nofollow",
+    "Origins",
+    "Pushback",
     "Redirects",
     "Report",
     "Request",
+    "Rest",
     "Robots",
+    "Siblings",
     "Site",
     "Slow",
     "Spellings",
     "Tree",
     "Visit",
+    "Walled",
     "Web",
     "WebProcess",
 ]

@@ -3,7 +3,7 @@
     python -m tests.web --site tree:count=12,pages=40,robots=private --site files:name=docs.org,folder=FOLDER
 
 The first line on standard output is a JSON object: http_port, dns_server, seeds. Then every line on standard input is
-a command that is answered with a line of JSON: `served`, `report [min_delay_s]`, `log`. The end of input ends it.
+a command that is answered with a line of JSON: `served`, `report [min_delay_s [ip_delay_s]]`, `log`. The end of input ends it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ import os
 import sys
 from typing import Any
 
+from .kinds import KINDS, parse
 from .server import Web
-from .sites import KINDS, ROBOTS, parse
+from .sites import ROBOTS
 
 
 def answer(web: Web, command: str) -> Any:
@@ -28,7 +29,8 @@ def answer(web: Web, command: str) -> Any:
     if word == "log":
         return web.visits()
     if word == "report":
-        report = web.report(min_delay_s=float(rest or 0))
+        delays = [float(value) for value in rest.split()]
+        report = web.report(min_delay_s=delays[0] if delays else 0.0, ip_delay_s=delays[1] if len(delays) > 1 else 0.0)
         return {**dataclasses.asdict(report), "coverage": report.coverage}
     return {"error": f"unknown command: {word}"}
 
@@ -53,7 +55,7 @@ def main() -> None:
         action="append",
         required=True,
         metavar="KIND[:KEY=VALUE,…]",
-        help=f"kinds: {' '.join(KINDS)}; count=N makes N; robots: {' '.join(ROBOTS)}; other keys: tests/web/sites.py",
+        help=f"kinds: {' '.join(KINDS)}; count=N makes N; robots: {' '.join(ROBOTS)}; other keys: tests/web/sites.py, manners.py",
     )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--http-port", type=int, default=0)

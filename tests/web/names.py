@@ -33,13 +33,13 @@ def answer(query: bytes, site_of: Callable[[str], Site | None]) -> bytes | None:
     """The datagram that answers a query (RFC 1035, section 4); None: no answer is ever sent."""
     name, kind, section = question(query)
     site = site_of(name)
-    fate = site.fate if site else "nxdomain"
+    fate = site.fate_of(name) if site else "nxdomain"
     if fate == "silent":
         return None
     rcode = {"nxdomain": _NXDOMAIN, "servfail": _SERVFAIL}.get(fate, _NOERROR)
     record = b""
     if site and rcode == _NOERROR and kind == _TYPE_A:
-        record = struct.pack(">HHHIH", 0xC00C, _TYPE_A, 1, TTL_S, 4) + socket.inet_aton(site.address)
+        record = struct.pack(">HHHIH", 0xC00C, _TYPE_A, 1, TTL_S, 4) + socket.inet_aton(site.address_of(name))
     return query[:2] + struct.pack(">HHHHH", 0x8180 | rcode, 1, bool(record), 0, 0) + section + record
 
 

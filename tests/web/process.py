@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class WebProcess:
-    """`python -m tests.web` as a child: `sites` are texts for `sites.parse`. It ends when its standard input does, so
+    """`python -m tests.web` as a child: `sites` are texts for `kinds.parse`. It ends when its standard input does, so
     it outlives neither this object nor this process."""
 
     def __init__(self, *sites: str, seed: int = 1, cores: set[int] | None = None) -> None:
@@ -47,9 +47,9 @@ class WebProcess:
     def visits(self) -> list[Visit]:
         return [Visit(*row) for row in self._ask("log")]
 
-    def report(self, *, min_delay_s: float = 0.0) -> dict[str, Any]:
+    def report(self, *, min_delay_s: float = 0.0, ip_delay_s: float = 0.0) -> dict[str, Any]:
         """`Report` as JSON."""
-        answer: dict[str, Any] = self._ask(f"report {min_delay_s}")
+        answer: dict[str, Any] = self._ask(f"report {min_delay_s} {ip_delay_s}")
         return answer
 
     def close(self) -> None:

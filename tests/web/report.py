@@ -26,6 +26,17 @@ class Visit(NamedTuple):
     page: str | None = None
     """Which of the site's expected pages the answer showed, whole."""
     forbidden: bool = False
+    """By robots.txt, or because only nofollow links lead there."""
+    early_s: float = 0.0
+    """How long before the end of a rest that the site had asked for (`Rest`)."""
+    blocked: bool = False
+    """The answer was a block."""
+
+
+class Early(NamedTuple):
+    host: str
+    early_s: float
+    target: str
 
 
 class Gap(NamedTuple):
@@ -44,6 +55,10 @@ class SiteReport:
     expected: int
     found: int
     refetched: int
+    blocked: int
+    """Requests that a block was the answer to."""
+    span_s: float
+    """From the start of its first request to the end of its last."""
     missing: tuple[str, ...]
     """Some of the pages that were not fetched, at most 20."""
 
@@ -58,7 +73,10 @@ class Report:
     violations: tuple[Gap, ...]
     """Gaps shorter than the delay of their site, overlaps included."""
     address_violations: tuple[Gap, ...]
+    """Of all hosts of an address, overlaps included; none are looked for where the delay of addresses is 0."""
     overlaps: tuple[Gap, ...]
+    too_soon: tuple[Early, ...]
+    """Requests within a rest that the site had asked for."""
     shortest_gap_s: float | None
     robots_late: tuple[str, ...]
     """Hosts whose first request was not for robots.txt."""
@@ -95,8 +113,8 @@ def report(
     ip_delay_s: float = 0.0,
     tolerance_s: float = 0.01,
 ) -> Report:
-    """Judge a log. A site's delay is the larger of `min_delay_s` and its own crawl-delay; a gap is measured at the
-    server, from end to start, over all hosts of the site. `tolerance_s`: what its clock may lag behind its sockets."""
+    """Judge a log. A site's delay is the larger of `min_delay_s` and the largest crawl-delay that its origins had told by then; a gap is
+    measured at the server, from end to start, over all hosts of the site. `tolerance_s`: what its clock may lag behind its sockets."""
     visits = sorted(visits, key=lambda v: v.start_s)
     by_site: dict[str, list[Visit]] = defaultdict(list)
     first_target: dict[str, str] = {}
@@ -114,7 +132,6 @@ def report(
         first_target.setdefault(visit.host, visit.target)
 
     site_gaps = gaps(visits, lambda v: names[v.host])
-    delays_s = {name: max(min_delay_s, site.robots.crawl_delay_s or 0.0) for name, site in sites.items()}
     reports = {name: _of_site(site, by_site[name]) for name, site in sites.items()}
     return Report(
         requests=len(visits),
@@ -122,9 +139,10 @@ def report(
         expected=sum(r.expected for r in reports.values()),
         found=sum(r.found for r in reports.values()),
         refetched=sum(r.refetched for r in reports.values()),
-        violations=tuple(g for g in site_gaps if g.gap_s < delays_s[g.key] - tolerance_s),
+        violations=tuple(g for name, site in sites.items() for g in _too_short(site, by_site[name], min_delay_s, tolerance_s)),
         address_violations=tuple(g for g in gaps(visits, lambda v: v.address) if g.gap_s < ip_delay_s - tolerance_s) if ip_delay_s else (),
         overlaps=tuple(g for g in site_gaps if g.gap_s < -tolerance_s),
+        too_soon=tuple(Early(v.host, v.early_s, v.target) for v in visits if v.early_s > tolerance_s),
         shortest_gap_s=min((g.gap_s for g in site_gaps), default=None),
         robots_late=tuple(host for host, target in first_target.items() if target != "/robots.txt"),
         forbidden=tuple(f"{v.host}{v.target}" for v in visits if v.forbidden),
@@ -132,6 +150,16 @@ def report(
         agents=dict(Counter(v.agent for v in visits)),
         sites=reports,
     )
+
+
+def _too_short(site: Site, visits: list[Visit], min_delay_s: float, tolerance_s: float) -> Iterable[Gap]:
+    """With every robots.txt that is answered, the delay may grow."""
+    known: set[str] = set()
+    for before, gap in zip(visits, gaps(visits, lambda _: site.name), strict=False):
+        if before.status == 200 and before.target == "/robots.txt":
+            known.add(before.host)
+        if gap.gap_s < max(min_delay_s, site.crawl_delay_s(known)) - tolerance_s:
+            yield gap
 
 
 def _of_site(site: Site, visits: list[Visit]) -> SiteReport:
@@ -145,5 +173,7 @@ def _of_site(site: Site, visits: list[Visit]) -> SiteReport:
         expected=len(expected),
         found=len(found),
         refetched=sum(shown.values()) - len(shown),
+        blocked=sum(v.blocked for v in visits),
+        span_s=max(v.end_s for v in visits) - visits[0].start_s if visits else 0.0,
         missing=tuple(sorted(expected - found)[:20]),
     )

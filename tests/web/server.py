@@ -9,11 +9,12 @@ import struct
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import cast
 
 from .names import NameServer
 from .report import Report, Visit, report
-from .sites import Answer, Site
+from .sites import Answer, Rest, Site
 from .text import host_name
 
 HEAD_BYTES_MAX = 65_536
@@ -154,9 +155,9 @@ class Web:
         """One socket on all addresses; one an address where some address must refuse."""
         sites = self.sites.values()
         addresses = ["0.0.0.0"]
-        if any(site.fate == "refused" for site in sites):
-            refusing = {site.address for site in sites if site.fate == "refused"}
-            addresses = sorted({site.address for site in sites} - refusing) or ["127.0.0.1"]
+        refusing = {address for site in sites for address in site.refusing()}
+        if refusing:
+            addresses = sorted({address for site in sites for address in site.listening()} - refusing) or ["127.0.0.1"]
         for attempt in range(20):
             port, sockets = self.http_port, []
             try:
@@ -197,6 +198,7 @@ class _Connection(asyncio.Protocol):
     def __init__(self, web: Web, loop: asyncio.AbstractEventLoop) -> None:
         self._web, self._loop = web, loop
         self._inbox = b""
+        self._site: Site | None = None
         self._visit: Visit | None = None
         self._answer: Answer | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -241,13 +243,15 @@ class _Connection(asyncio.Protocol):
         web = self._web
         site = web.site_of(host)
         agent = _header(head, lower, b"\r\nuser-agent:")
-        self._visit = Visit(start_s, start_s, host, self._address, target, 0, agent, time.time())
+        self._site = site
+        early_s = max(0.0, site.not_before_s - start_s) if site else 0.0
+        self._visit = Visit(start_s, start_s, host, self._address, target, 0, agent, time.time(), early_s=early_s)
         if method != "GET" or not target or site is None:
             self._send(Answer(b"<p>Not here.", 405 if method != "GET" else 404 if target else 400))
             return
         try:
             answer = site.answer(target, host, head)
-            if site.forbids(target):
+            if site.forbids(target, host):
                 self._visit = self._visit._replace(forbidden=True)
         except Exception as failure:
             web.failures.append(failure)
@@ -262,6 +266,8 @@ class _Connection(asyncio.Protocol):
         manner, transport = answer.manner, self._transport
         if manner == "never" or transport.is_closing():
             return
+        if answer.rest is not None:
+            answer = self._resting(answer, answer.rest)
         self._answer = answer
         if manner == "reset":
             transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -274,6 +280,13 @@ class _Connection(asyncio.Protocol):
             transport.write(answer.body if manner == "raw" else _head(answer, f"Content-Length: {len(answer.body)}\r\n") + answer.body)
             if not self._paused:
                 self._finish(handed_over_s)
+
+    def _resting(self, answer: Answer, rest: Rest) -> Answer:
+        """The answer with its Retry-After, counted from now."""
+        now = time.time()
+        if self._site is not None:
+            self._site.not_before_s = max(self._site.not_before_s, time.monotonic() + rest.ends(now) - now)
+        return replace(answer, headers=(*answer.headers, *rest.headers(now)))
 
     def _pump(self) -> None:
         """The next piece of an endless body, when the one before has left and its pause is over."""
@@ -302,7 +315,8 @@ class _Connection(asyncio.Protocol):
         if visit is None or answer is None:
             return
         self._visit = self._answer = None
-        self._web.record(visit._replace(end_s=end_s, status=answer.status, page=answer.page if answer.status == 200 else None))
+        page = answer.page if answer.status == 200 else None
+        self._web.record(visit._replace(end_s=end_s, status=answer.status, page=page, blocked=answer.blocked))
         if self._last or answer.manner == "raw":
             self._transport.close()
         elif self._inbox:
@@ -327,7 +341,14 @@ def _header(head: bytes, lower: bytes, name: bytes) -> str:
     return head[at : end if end >= 0 else len(head)].decode("latin-1").strip()
 
 
-_REASONS = {200: "OK", 301: "Moved Permanently", 302: "Found", 404: "Not Found", 503: "Service Unavailable"}
+_REASONS = {
+    200: "OK",
+    301: "Moved Permanently",
+    302: "Found",
+    404: "Not Found",
+    429: "Too Many Requests",
+    503: "Service Unavailable",
+}
 
 
 def _head(answer: Answer, framing: str) -> bytes:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import email.utils
 import gzip
 import html
+import math
 import mimetypes
 import posixpath
 import re
+import time
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Set
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from random import Random
@@ -22,6 +25,8 @@ Fate = Literal["alive", "nxdomain", "servfail", "silent", "refused", "blackhole"
 """silent: DNS never answers; refused: nobody listens at its address; blackhole: accepts connections, never answers."""
 
 Manner = Literal["whole", "raw", "endless", "reset", "never"]
+
+How = Literal["seconds", "date", "none", "nonsense", "negative", "absurd"]
 
 HTML = "text/html; charset=utf-8"
 
@@ -43,6 +48,33 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
+class Rest:
+    """Retry-After of an answer (RFC 9110 §10.2.3), and until when the whole site is not to be asked again. Where the header says nothing
+    that can be used, `rest_s` is what any back-off keeps; of an absurd one (30 years) `rest_s` is what its cap keeps at least."""
+
+    rest_s: float = 2.0
+    how: How = "seconds"
+
+    def headers(self, now: float) -> tuple[tuple[str, str], ...]:
+        """`now`: Unix time of the answer. The date has a Date beside it (RFC 9110 §6.6.1), by which it can be read with any clock."""
+        value = {
+            "seconds": f"{math.ceil(self.rest_s)}",
+            "date": email.utils.formatdate(self.ends(now), usegmt=True),
+            "nonsense": "soon, I hope",
+            "negative": "-120",
+            "absurd": "1000000000",
+        }.get(self.how)
+        date = (("Date", email.utils.formatdate(now, usegmt=True)),) if self.how == "date" else ()
+        return (*date, ("Retry-After", value)) if value else ()
+
+    def ends(self, now: float) -> float:
+        """Unix time. Of a date as of any other, exactly what the header says: whole seconds."""
+        if self.how == "date":
+            return float(math.ceil(now + self.rest_s))
+        return now + (math.ceil(self.rest_s) if self.how == "seconds" else self.rest_s)
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """`manner`: whole: head and body; raw: `body` holds the head too, then the connection is closed; endless: `body`
     again and again, every `pause_s`, without a length; reset: a TCP reset; never: nothing."""
@@ -56,14 +88,20 @@ class Answer:
     pause_s: float = 0.0
     page: str | None = None
     """Which of `Site.expected` it is."""
+    rest: Rest | None = None
+    blocked: bool = False
+    """It says that the visitor is not wanted, in whatever words."""
 
 
 NOT_FOUND = Answer(b"<!doctype html><title>Not found</title><p>There is no such page.", 404)
+BUSY = Answer(b"busy", 503, "text/plain")
+NEVER = Answer(status=0, manner="never")
+RESET = Answer(status=0, manner="reset")
 
 
 @dataclass(frozen=True, slots=True)
 class Robots:
-    """robots.txt of a site, and what it forbids by RFC 9309."""
+    """robots.txt of an origin, and what it forbids by RFC 9309."""
 
     disallow: tuple[str, ...] = ()
     """Path prefixes."""
@@ -73,20 +111,29 @@ class Robots:
     content_type: str = "text/plain"
     text: str | None = None
     """Replaces what would be written from the fields above."""
-    failures: int = 0
-    """So many fetches get a 503 first."""
+    first: tuple[Answer, ...] = ()
+    """What the first fetches get instead."""
+    down_s: float = 0.0
+    """Fetches get a 503 until so long after the first."""
+    hops: int | None = 0
+    """Redirects before the rules, all within the origin; None: a loop."""
+    to: str = ""
+    """Another site, whose robots.txt this one redirects to; the fields above say what it forbids."""
+
+    @property
+    def last_path(self) -> str:
+        """Where the rules are, if a crawler gets there."""
+        return f"/robots/{self.hops}" if self.hops and self.hops <= HOPS_FOLLOWED else "/robots.txt"
 
     def forbids(self, path: str) -> bool:
-        if path == "/robots.txt" or 400 <= self.status < 500:
+        if is_robots_txt(path) or 400 <= self.status < 500 or self.hops is None or self.hops > HOPS_FOLLOWED:
             return False
         if self.status >= 500:
             return True
         longest = max((len(p) for p in self.disallow if path.startswith(p)), default=-1)
         return longest > max((len(p) for p in self.allow if path.startswith(p)), default=-1)
 
-    def answer(self, times: int) -> Answer:
-        if times <= self.failures:
-            return Answer(b"busy", 503, "text/plain")
+    def rules(self) -> Answer:
         text = self.text
         if text is None:
             lines = [
@@ -99,16 +146,50 @@ class Robots:
             text = "\n".join(lines) + "\n"
         return Answer(text.encode(), self.status, self.content_type)
 
+    def hop(self, path: str) -> str | None:
+        """Where a path of robots.txt redirects to."""
+        number = int(path.rpartition("/")[2]) if path != "/robots.txt" else 0
+        if self.hops is None:
+            return "/robots.txt" if number else "/robots/1"
+        return f"/robots/{number + 1}" if number < self.hops else None
+
+
+HOPS_FOLLOWED = 5
+"""A crawler should follow at least so many (RFC 9309 §2.3.1.2), and may take more as no rules at all."""
+
+
+def is_robots_txt(path: str) -> bool:
+    """robots.txt itself, or a hop on the way to its rules."""
+    return path == "/robots.txt" or re.fullmatch(r"/robots/\d{1,3}", path) is not None
+
+
+_PRIVATE = Robots(disallow=("/private/",), allow=("/private/open/",))
+_LONG_RULES = (
+    "User-agent: *\n" + "".join(f"Disallow: /attic/{k:06}/\n" for k in range(20_000)) + "Disallow: /private/\n" + "# more\n" * 20_000
+)
+"""640 KB; the rule that matters ends before 500 KiB, the least that is to be read (RFC 9309 §2.5)."""
 
 ROBOTS = {
     "open": Robots(),
-    "private": Robots(disallow=("/private/",), allow=("/private/open/",)),
+    "private": _PRIVATE,
     "delay": Robots(crawl_delay_s=2.0),
+    "half": replace(_PRIVATE, crawl_delay_s=0.5),
     "missing": Robots(status=404, text="<p>User-agent: *\nDisallow: /\n", content_type=HTML),
-    "late": Robots(failures=2),
+    "late": Robots(first=(BUSY,) * 2),
     "failing": Robots(status=500, text="<p>Something broke.", content_type=HTML),
     "html": Robots(text="<!doctype html><title>Welcome</title><p>This is no robots.txt.", content_type=HTML),
     "named": Robots(text="User-agent: *\nDisallow: /\n\nUser-agent: crawlweb\nDisallow: /private/\n", disallow=("/private/",)),
+    "long": Robots(text=_LONG_RULES, disallow=("/private/",)),
+    "busy": replace(_PRIVATE, first=(Answer(b"slow down", 429, "text/plain", rest=Rest(2.0)),)),
+    "busy-date": replace(_PRIVATE, first=(Answer(b"slow down", 429, "text/plain", rest=Rest(2.0, "date")),)),
+    "down": replace(_PRIVATE, down_s=3.0),
+    "mute": replace(_PRIVATE, first=(NEVER,)),
+    "reset": replace(_PRIVATE, first=(RESET,)),
+    "hop": replace(_PRIVATE, hops=1),
+    "hops": replace(_PRIVATE, hops=HOPS_FOLLOWED),
+    "far": replace(_PRIVATE, hops=HOPS_FOLLOWED + 1),
+    "loop": replace(_PRIVATE, hops=None),
+    **{str(status): Robots(status=status, text="User-agent: *\nDisallow: /\n") for status in (401, 403, 410, 451)},
 }
 
 
@@ -128,7 +209,11 @@ class Site:
     port: int = field(default=80, init=False)
     peers: tuple[str, ...] = field(default=(), init=False, repr=False)
     """Names of the other sites of the web, in an order of this site's own."""
-    hits: Counter[str] = field(default_factory=Counter, init=False, repr=False)
+    hits: Counter[tuple[str, str]] = field(default_factory=Counter, init=False, repr=False)
+    """Requests by host name and target."""
+    not_before_s: float = field(default=0.0, init=False)
+    """`time.monotonic` until which it said that it is not to be asked."""
+    _asked_s: dict[str, float] = field(default_factory=dict, init=False, repr=False)
 
     def join(self, seed: int, port: int, peers: tuple[str, ...]) -> None:
         self.seed, self.port = seed, port
@@ -141,20 +226,61 @@ class Site:
     def url(self, path: str = "/", host: str | None = None) -> str:
         return f"http://{host or self.name}{'' if self.port == 80 else f':{self.port}'}{path}"
 
-    def answer(self, target: str, host: str, head: bytes = b"") -> Answer:
-        self.hits[target] += 1
-        if self.fate == "blackhole":
-            return Answer(status=0, manner="never")
-        request = Request(target, host, head, self.hits[target])
-        if request.path == "/robots.txt":
-            return self.robots.answer(request.times)
-        return self.respond(request)
+    def fate_of(self, host: str) -> Fate:  # noqa: ARG002
+        """Of a name of the site."""
+        return self.fate
 
-    def forbids(self, target: str) -> bool:
+    def address_of(self, host: str) -> str:  # noqa: ARG002
+        return self.address
+
+    def robots_of(self, host: str) -> Robots:  # noqa: ARG002
+        return self.robots
+
+    def crawl_delay_s(self, known: Set[str]) -> float:  # noqa: ARG002
+        """The largest that any of its origins asks for. `known`: names whose robots.txt was answered."""
+        return self.robots.crawl_delay_s or 0.0
+
+    def refusing(self) -> set[str]:
+        """Addresses at which nobody listens."""
+        return {self.address} if self.fate == "refused" else set()
+
+    def listening(self) -> set[str]:
+        return set() if self.fate == "refused" else {self.address}
+
+    def answer(self, target: str, host: str, head: bytes = b"") -> Answer:
+        self.hits[host, target] += 1
+        if self.fate_of(host) == "blackhole":
+            return NEVER
+        request = Request(target, host, head, self.hits[host, target])
+        return self._robots_txt(request) if is_robots_txt(request.path) else self.respond(request)
+
+    def _robots_txt(self, request: Request) -> Answer:
+        robots = self.robots_of(request.host)
+        since_s = self._asked_s.setdefault(request.host, time.monotonic())
+        if request.path == "/robots.txt":
+            if request.times <= len(robots.first):
+                return robots.first[request.times - 1]
+            if time.monotonic() < since_s + robots.down_s:
+                return BUSY
+            if robots.to:
+                return redirect(self.url("/robots.txt", robots.to), 302)
+        hop = robots.hop(request.path)
+        return redirect(hop, 302) if hop else robots.rules()
+
+    def forbids(self, target: str, host: str = "") -> bool:
         """Whether robots.txt, as far as it could be fetched until now, forbids the target."""
-        if self.robots.failures and self.hits["/robots.txt"] <= self.robots.failures:
-            return target != "/robots.txt"
-        return self.robots.forbids(target)
+        host = host or self.name
+        robots = self.robots_of(host)
+        if is_robots_txt(target):
+            return False
+        times, since_s = self.hits[host, "/robots.txt"], self._asked_s.get(host)
+        if times and times <= len(robots.first):
+            return True
+        if since_s is not None and time.monotonic() < since_s + robots.down_s:
+            return True
+        if times and robots.last_path != "/robots.txt" and not self.hits[host, robots.last_path]:
+            return True
+        return robots.forbids(target)
 
     def expected(self) -> frozenset[str]:
         """The pages that a polite and complete crawl fetches, once each."""
@@ -358,7 +484,7 @@ def _broken() -> dict[str, Answer]:
         "/video": Answer(bytes(65_536), content_type="video/mp4", manner="endless"),
         "/picture": Answer(b"\x89PNG\r\n\x1a\n" + bytes(400), content_type="image/png"),
         "/liar": Answer(b"%PDF-1.7\n\x00\x01\x02" * 50, page="/liar"),
-        "/reset": Answer(status=0, manner="reset"),
+        "/reset": RESET,
         "/no-location": Answer(b"", 302),
         "/bad-location": redirect("http://[::bad/", 302),
         "/away-location": redirect("ftp://example.org/file", 302),
@@ -543,29 +669,3 @@ class Files(Site):
     def _type(file: Path) -> str:
         kind, encoding = mimetypes.guess_type(file.name)
         return "application/gzip" if encoding else kind or "application/octet-stream"
-
-
-KINDS: dict[str, type[Site]] = {kind.__name__.lower(): kind for kind in (Tree, Slow, Spellings, Redirects, Errors, Broken, Links, Files)}
-
-
-_CONVERT: dict[object, Callable[[str], object]] = {"int": int, "float": float, "str": str, "Fate": str}
-
-
-def parse(text: str) -> list[Site]:
-    """Sites from `kind:key=value,…`: keys are the fields of the kind; `count` makes several; `robots` is a key of
-    ROBOTS. ValueError names what is wrong."""
-    kind, _, rest = text.partition(":")
-    values = dict(pair.partition("=")[::2] for pair in rest.split(",") if pair)
-    count = int(values.pop("count", "1"))
-    if kind not in KINDS:
-        raise ValueError(f"unknown kind of site: {kind}")
-    fields = KINDS[kind].__dataclass_fields__
-    options: dict[str, object] = {}
-    for key, value in values.items():
-        if key == "robots" and value in ROBOTS:
-            options[key] = ROBOTS[value]
-        elif key in fields and fields[key].init and key != "robots":
-            options[key] = _CONVERT[fields[key].type](value)
-        else:
-            raise ValueError(f"{kind}: {key}={value}")
-    return [KINDS[kind](**options) for _ in range(count)]  # type: ignore[arg-type]

@@ -17,16 +17,17 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from . import names, sites
+from . import kinds, names, sites
 from .process import WebProcess
 from .report import Visit, gaps, report
 from .server import Web
-from .sites import ROBOTS, Broken, Errors, Files, Links, Redirects, Robots, Site, Slow, Spellings, Tree
+from .sites import BUSY, ROBOTS, Broken, Errors, Files, Links, Redirects, Robots, Site, Slow, Spellings, Tree
 
 
-def fetch(web: Web, host: str, target: str = "/", agent: str = "test") -> tuple[int, dict[str, str], bytes]:
+def fetch(web: Web, host: str, target: str = "/", agent: str = "test", timeout_s: float = 5) -> tuple[int, dict[str, str], bytes]:
     """Status, headers (lower case) and body (as far as it came) of one request on a connection of its own."""
-    with socket.create_connection((web.sites[host].address, web.http_port), timeout=5) as client:
+    site = web.site_of(host)
+    with socket.create_connection((site.address_of(host) if site else "127.0.0.1", web.http_port), timeout=timeout_s) as client:
         client.sendall(
             f"GET {target} HTTP/1.1\r\nHost: {host}:{web.http_port}\r\nUser-Agent: {agent}\r\nConnection: close\r\n\r\n".encode()
         )
@@ -312,7 +313,7 @@ def test_robots_forbids_by_the_longest_match_and_by_status(robots: Robots, path:
 
 
 def test_a_forbidden_page_is_noticed_also_while_robots_txt_still_fails() -> None:
-    with Web(sites=[Tree("a.org", robots=ROBOTS["private"]), Tree("b.org", robots=replace(ROBOTS["open"], failures=1))]) as web:
+    with Web(sites=[Tree("a.org", robots=ROBOTS["private"]), Tree("b.org", robots=replace(ROBOTS["open"], first=(BUSY,)))]) as web:
         assert b"/private/" in fetch(web, "a.org")[2]
         fetch(web, "a.org", "/private/1")
         assert [fetch(web, "b.org", target)[0] for target in ("/robots.txt", "/", "/robots.txt", "/")] == [
@@ -325,7 +326,7 @@ def test_a_forbidden_page_is_noticed_also_while_robots_txt_still_fails() -> None
 
 
 def test_the_crawl_delay_stands_in_robots_txt() -> None:
-    assert ROBOTS["delay"].answer(1).body == b"User-agent: *\nDisallow: \nCrawl-delay: 2\n"
+    assert ROBOTS["delay"].rules().body == b"User-agent: *\nDisallow: \nCrawl-delay: 2\n"
 
 
 def test_redirects_lead_where_they_should() -> None:
@@ -404,11 +405,11 @@ def _html() -> dict[str, str]:
 
 
 def test_sites_are_built_from_text_and_a_mistake_in_it_is_named() -> None:
-    built = sites.parse("slow:count=3,pages=7,low_s=0.5,robots=private")
+    built = kinds.parse("slow:count=3,pages=7,low_s=0.5,robots=private")
     assert [(type(s), s.pages, s.robots) for s in built] == [(Slow, 7, ROBOTS["private"])] * 3
     for wrong in ("tre", "tree:page=3", "tree:pages=x", "tree:robots=odd", "tree:port=80"):
         with pytest.raises(ValueError):
-            sites.parse(wrong)
+            kinds.parse(wrong)
 
 
 def test_the_web_runs_as_a_process_of_its_own_and_ends_with_its_input() -> None:
