@@ -1,7 +1,7 @@
 """robots.txt (RFC 9309): what an answer means, what it allows, and how it is kept in Redis.
 
-What stands here: 2xx obey · 4xx but 429 allow · 429, 5xx and failures: the host waits · redirects within the host are
-followed, one turn a hop, others count as no rules. The whole matrix of answers has an issue of its own.
+Rules are read as Google's matcher reads them; where that and the RFC differ about escapes, the stricter reading holds. Why the
+matcher is ours, and how every class of doubtful files is decided: docs/decisions/robots.md.
 """
 
 from __future__ import annotations
@@ -9,20 +9,27 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import dataclass
-from typing import Any
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from urllib.parse import urljoin, urlsplit
 
-from protego import Protego
-
 from ..errors import CrawlwebError
+from .canonical import Canonicalizer
 
 PRODUCT_TOKEN = "crawlweb"
 MAX_BYTES = 500 * 1024
 MAX_HOPS = 5
 TTL_S = 86_400.0
 HOP_TTL_S = 300.0
+KEPT_S = 30 * 86_400.0  # an old copy is obeyed so long while a new one cannot be had (RFC 9309 §2.3.1.4)
 CRAWL_DELAY_CAP_S = 60.0
+MAX_SITEMAPS = 1_000
+MAX_SITEMAP_CHARS = 2_083
+MAX_WILDCARD_CHARS = 64 * 1024
+
+REDIRECTS = frozenset((301, 302, 303, 307, 308))
+_URLS = Canonicalizer()
 
 
 class NotRobots(CrawlwebError):
@@ -31,12 +38,17 @@ class NotRobots(CrawlwebError):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What is known of an origin's robots.txt. `decision`: rules · allow · redirect (to be fetched next at `to`) · unreachable."""
+    """What is known of an origin's robots.txt.
+
+    `decision`: rules · allow · redirect (to be fetched next at `to`) · defer (429: the host is asked later) · unreachable. The last two
+    are never kept. `why`, not kept either: what was wrong with a redirect that counts as no rules: too_many · loop · invalid.
+    """
 
     decision: str
     body: bytes = b""
     to: str = ""
     hops: int = 0
+    why: str = field(default="", compare=False)
 
     @property
     def ttl_s(self) -> float:
@@ -75,56 +87,251 @@ def robots_url(origin: str) -> str:
 
 
 def judge(status: int, body: bytes, location: str | None, asked: str, hops: int) -> Answer:
-    """What a response means. `asked`: the URL that was requested; `hops`: redirects before it."""
+    """What a response means. `asked`: the URL that was requested; `hops`: redirects before it.
+
+    RFC 9309 §2.3.1. A 3xx that is no redirect (300, 304, 305 …) holds no rules: allow, as Google does. What is no final status of
+    HTTP (1xx, 600 and above) is an answer as good as none: unreachable.
+    """
     if 200 <= status < 300:
         return Answer("rules", body[:MAX_BYTES])
-    if status in (301, 302, 303, 307, 308):
-        if not location or hops >= MAX_HOPS:
-            return Answer("allow")
-        try:
-            to = urljoin(asked, location.strip())
-            netloc = urlsplit(to).netloc
-        except ValueError:
-            return Answer("allow")
-        if not to.startswith(("http://", "https://")) or not netloc:
-            return Answer("allow")
-        return Answer("redirect", to=to, hops=hops + 1)
-    if status == 429 or status >= 500:
-        return Answer("unreachable")
-    return Answer("allow")
+    if status in REDIRECTS:
+        return _redirect(location, asked, hops)
+    if status == 429:
+        return Answer("defer")
+    return Answer("allow" if 300 <= status < 500 else "unreachable")
 
 
-_GROUP = re.compile(r"^([ \t]*user[- ]?agent[ \t]*(?::|[ \t])[ \t]*)([^\s#]+).*$", re.I | re.M)
+def _redirect(location: str | None, asked: str, hops: int) -> Answer:
+    if hops >= MAX_HOPS:
+        return Answer("allow", why="too_many")
+    target = _URLS.target(location.strip(), asked) if location and location.strip() else None
+    if target is None:
+        return Answer("allow", why="invalid")
+    if target.url == asked.partition("#")[0]:
+        return Answer("allow", why="loop")
+    return Answer("redirect", to=target.url, hops=hops + 1)
+
+
+# -- the rules -----------------------------------------------------------------------------------------------------------
+
+# What a line is, is told by the first letter of its name. The misspellings are those that Google's parser knows; the colon may be
+# missing before a single word. Each part of the expression ends where the next begins: no line takes more than linear time.
+_LINE = re.compile(
+    r"^[ \t\f\v]*(user[- ]?agent|allow|disallow|dissallow|dissalow|disalow|diaslow|diasllow|disallaw|site-?map|crawl[- ]?delay)"
+    r"(?:[^\s:#]*[ \t]*:|[ \t]+(?=[^\s#]+[ \t]*(?:#|$)))([^\n#]{0,16384})",
+    re.IGNORECASE | re.MULTILINE | re.ASCII,
+)
+_BOM = re.compile(rb"(?:\xef\xbb\xbf)+|\xef\xbb?")  # Google's parser skips the beginning of one too
+_HTML = re.compile(r"\s*<(?:!doctype|\?xml|html|head|body|title|meta|script)\b", re.IGNORECASE)
 _TOKEN = re.compile(r"[A-Za-z_-]*")
-
-
-def _exactly(line: re.Match[str]) -> str:
-    """RFC 9309 §2.2.1: the product token, exactly. Protego takes a group for ours if our token begins with its name, and no version
-    may stand behind it."""
-    name = line[2]
-    if name != "*":
-        token = _TOKEN.match(name)
-        name = PRODUCT_TOKEN if token and token[0].lower() == PRODUCT_TOKEN else "-"
-    return line[1] + name
+_PATH = re.compile(r"(?:[^/?;#]*://|//)?[^/?;#]*([^#]*)")
+_ABSOLUTE = re.compile(r"https?://[^/?#]", re.IGNORECASE)
+_SPELLING = re.compile(r"(?:%[0-9A-Fa-f]{2})+|[^\w!#$%&'()*+,./:;=?@\[\]~-]+", re.ASCII)
+_NEEDLESS_ESCAPE = re.compile(r"%(2[DE]|3[0-9]|[46][1-9A-F]|[57][0-9A]|5F|7E)")  # of unreserved characters, RFC 3986 §2.3
 
 
 class Rules:
-    """The rules of an origin for our product token. Parsing never fails: what cannot be read is no rule."""
+    """The rules of an origin for one product token. Parsing never fails: what cannot be read is no rule.
 
-    __slots__ = ("_parsed", "crawl_delay_s")
+    `crawl_delay_s`: of our own group, at most `delay_cap_s`. `sitemaps`: absolute http(s) URLs as written, relative ones resolved
+    against `base` (the URL that robots.txt came from), in order, none twice, whoever's group they stand in.
+    """
 
-    def __init__(self, answer: Answer) -> None:
-        self._parsed: Any = None
-        self.crawl_delay_s: float | None = None
-        if answer.decision == "rules" and answer.body.strip():
-            text = answer.body.decode("utf-8", errors="replace").lstrip("\ufeff").replace("\x00", "")
-            self._parsed = Protego.parse(_GROUP.sub(_exactly, "\n".join(text.splitlines())))
-            delay = self._parsed.crawl_delay(PRODUCT_TOKEN)
-            if delay is not None and math.isfinite(delay) and delay >= 0:
-                self.crawl_delay_s = min(float(delay), CRAWL_DELAY_CAP_S)
+    __slots__ = ("_allow", "_disallow", "crawl_delay_s", "sitemaps")
+
+    def __init__(self, answer: Answer, delay_cap_s: float = CRAWL_DELAY_CAP_S, *, token: str = PRODUCT_TOKEN, base: str = "") -> None:
+        everybody, ours, sitemaps = _read(answer.body if answer.decision == "rules" else b"", token.lower())
+        group = ours if ours.named else everybody
+        self._allow = _Patterns(map(_spelt, group.allow + _folders(group.allow)), broaden=False)
+        self._disallow = _Patterns((_plain(_spelt(pattern)) for pattern in group.disallow), broaden=True)
+        self.crawl_delay_s = None if group.delay_s is None else min(group.delay_s, delay_cap_s)
+        self.sitemaps = _absolute(sitemaps, base)
 
     def allows(self, url: str) -> bool:
+        """`url`: as it will be requested. RFC 9309 §2.2.2: the longest rule that matches decides; of two equals, allow."""
+        if not self._disallow:
+            return True
+        found = _PATH.match(url)
+        path = found[1] if found and found[1] else "/"
+        path = (path if path[0] == "/" else "/" + path).replace("*", "%2A").replace("$", "%24")
+        if not _SPELLING.search(path):
+            forbidden = self._disallow.longest(path)
+            return not forbidden or self._allow.longest(path) >= forbidden
+        spelt = _spelt(path.encode("utf-8", "surrogatepass").decode("latin-1"))
+        forbidden = self._disallow.longest(_plain(spelt))
+        # What should have been escaped before it is asked for is forbidden by escaped rules, but not allowed by them.
+        return not forbidden or self._allow.longest(spelt if path.isascii() else path) >= forbidden
+
+
+@dataclass(slots=True, eq=False)
+class _Group:
+    named: bool = False
+    allow: list[str] = field(default_factory=list)
+    disallow: list[str] = field(default_factory=list)
+    delay_s: float | None = None
+
+
+def _read(body: bytes, token: str) -> tuple[_Group, _Group, list[str]]:
+    """(the group of all, ours, values of Sitemap lines). Values are octets, one character each.
+
+    RFC 9309 §2.2.1: groups of one name are one group. §2.2.4: other records do not end a group, so a Crawl-delay between two
+    User-agent lines does not keep the rules that follow from the first; the delay itself is only for those who stand above it.
+    """
+    everybody, ours, sitemaps = _Group(), _Group(), []
+    ruled: list[_Group] = []
+    delayed: list[_Group] = []
+    after_rule = after_delay = False
+    for name, written in _LINE.findall(_text(body)):
+        kind, value = name[0], written.strip()
+        if kind in "uU":
+            if after_rule:
+                ruled = []
+            if after_rule or after_delay:
+                delayed = []
+            after_rule = after_delay = False
+            if value[:1] == "*" and not value[1:2].strip():
+                group = everybody
+            elif _token(value) == token:
+                group = ours
+            else:
+                continue
+            group.named = True
+            if group not in ruled:
+                ruled.append(group)
+            if group not in delayed:
+                delayed.append(group)
+        elif kind in "sS":
+            sitemaps.append(value)
+        elif kind in "cC":
+            after_delay = True
+            seconds = _seconds(value) if delayed else None
+            for group in delayed:
+                group.delay_s = seconds if group.delay_s is None else max(group.delay_s, seconds or 0.0)
+        else:
+            after_rule = True
+            if value[:1] in ("/", "*"):
+                for group in ruled:
+                    if kind in "dD":
+                        group.disallow.append(value)
+                    else:
+                        group.allow.append(value)
+    return everybody, ours, sitemaps
+
+
+def _text(body: bytes) -> str:
+    """Octets as characters: rules are compared by octet, whatever the encoding. "" for HTML."""
+    if body.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+        body = body.decode("utf-16", "replace").encode()
+    start = _BOM.match(body)
+    text = body[start.end() if start else 0 : MAX_BYTES].translate(None, b"\0").replace(b"\r", b"\n").decode("latin-1")
+    return "" if _HTML.match(text) else text
+
+
+def _token(value: str) -> str:
+    found = _TOKEN.match(value)
+    return found[0].lower() if found else ""
+
+
+def _seconds(value: str) -> float | None:
+    try:
+        seconds = float(value)
+    except ValueError:
+        return None
+    return seconds if math.isfinite(seconds) and seconds >= 0 else None
+
+
+def _folders(allowed: list[str]) -> list[str]:
+    """Whoever allows /a/index.html allows /a/, as Google has it."""
+    ends = ((pattern, pattern.rfind("/") + 1) for pattern in allowed if "/index.htm" in pattern)
+    return [pattern[:end] + "$" for pattern, end in ends if pattern.startswith("index.htm", end)]
+
+
+def _absolute(written: list[str], base: str) -> list[str]:
+    found: dict[str, None] = {}
+    for octets in written[:MAX_SITEMAPS]:
         try:
-            return self._parsed is None or bool(self._parsed.can_fetch(url, PRODUCT_TOKEN))
-        except ValueError:  # no URL
+            value = octets.encode("latin-1").decode("utf-8", "replace").strip()
+            url = urljoin(base, value) if value else ""
+        except ValueError:
+            continue
+        if url != base and _ABSOLUTE.match(url) and len(url) <= MAX_SITEMAP_CHARS:
+            found[url] = None
+    return list(found)
+
+
+def _spelt(text: str) -> str:
+    """Of octets, one character each: escapes in capitals; what may not stand in a URL, escaped."""
+    return _SPELLING.sub(_spell, text)
+
+
+def _spell(found: re.Match[str]) -> str:
+    run = found[0]
+    return run.upper() if run[0] == "%" else "%" + run.encode("latin-1").hex("%").upper()
+
+
+def _plain(text: str) -> str:
+    """Of `_spelt` text: without needless escapes (RFC 9309 §2.2.2)."""
+    return _NEEDLESS_ESCAPE.sub(lambda found: chr(int(found[1], 16)), text)
+
+
+class _Patterns:
+    """Rules of one kind, kept by their head, which is what stands before the first wildcard.
+
+    Looking a path up costs a look-up for each different length of heads, and one search for each wildcard pattern with its head.
+    At most MAX_WILDCARD_CHARS of those are kept (real files: 26 KB at most); of more, the head alone forbids (`broaden`), nothing allows.
+    """
+
+    __slots__ = ("_heads", "_lengths", "_wild")
+
+    def __init__(self, patterns: Iterable[str], *, broaden: bool) -> None:
+        self._heads: set[str] = set()
+        self._wild: dict[str, list[tuple[int, list[str], str | None, bool]]] = {}
+        wildcard_chars = 0
+        for pattern in dict.fromkeys(patterns):
+            end = pattern.endswith("$")
+            head, *parts = (pattern[:-1] if end else pattern).replace("$", "%24").split("*")
+            if not parts and not end:
+                self._heads.add(head)
+                continue
+            wildcard_chars += len(pattern)
+            if wildcard_chars <= MAX_WILDCARD_CHARS:
+                last = parts.pop() if parts else None
+                self._wild.setdefault(head, []).append((len(pattern), [part for part in parts if part], last, end))
+            elif broaden:
+                self._heads.add(head or "/")
+        for wild in self._wild.values():
+            wild.sort(key=lambda one: -one[0])
+        self._lengths = sorted({len(head) for head in (*self._heads, *self._wild)})
+
+    def __bool__(self) -> bool:
+        return bool(self._lengths)
+
+    def longest(self, path: str) -> int:
+        """Characters of the longest pattern that matches; 0: none does."""
+        longest = 0
+        for length in self._lengths:
+            if length > len(path):
+                break
+            head = path[:length]
+            if head in self._heads:
+                longest = max(longest, length)
+            for chars, parts, last, end in self._wild.get(head, ()):
+                if chars <= longest:
+                    break
+                if _fits(path, length, parts, last, end):
+                    longest = chars
+                    break
+        return longest
+
+
+def _fits(path: str, at: int, parts: list[str], last: str | None, end: bool) -> bool:
+    """Whether the wildcards of a pattern fit what follows its head, which ends at `at`. Leftmost first is enough: no backtracking."""
+    if last is None:
+        return len(path) == at
+    for part in parts:
+        at = path.find(part, at) + len(part)
+        if at < len(part):
             return False
+    if end:
+        return path.endswith(last) and len(path) - len(last) >= at
+    return path.find(last, at) >= 0
