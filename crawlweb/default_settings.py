@@ -52,6 +52,9 @@ class Config:
     lease_s: float = _row(60.0, "a worker that dies gives its URLs back after this; at least 3 times DOWNLOAD_TIMEOUT", unit="s", low=1)
     give_up_s: float = _row(3600.0, "mode `once`: a host whose robots.txt cannot be had for so long is given up", unit="s", low=0)
     dns_servers: tuple[str, ...] = _row((), "name servers, `address:port`; empty: the system's")
+    dns_ttl_min_s: float = _row(60.0, "an address is kept at least so long, whatever its time to live; a day at most", unit="s", low=0)
+    dns_timeout_s: float = _row(5.0, "a look-up is given up after this, all its tries included", unit="s", low=0.1)
+    dns_cache_names: int = _row(50_000, "names whose addresses a worker keeps", low=1)
     allow_private_ips: bool = _row(False, "fetch from private, loopback and link-local addresses too")
     expected_urls: int = _row(1_000_000, "URLs that the first layer of the seen-set is made for; it grows beyond", low=1)
     content_types: tuple[str, ...] = _row(

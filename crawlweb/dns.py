@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import ipaddress
+import math
 import re
 import socket
-from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Final
 
 import aiodns
@@ -18,12 +20,15 @@ import pycares
 from crawlweb.errors import ConfigError, FetchError
 from crawlweb.records import boottime
 
-TTL_MIN_S: Final = 60.0
 TTL_MAX_S: Final = 86_400.0
-NXDOMAIN_TTL_S: Final = 60.0
-TROUBLE_TTL_S: Final = 5.0  # SERVFAIL and time-outs (RFC 2308 §7 allows five minutes)
+NXDOMAIN_TTL_S: Final = 60.0  # at least: c-ares, below, keeps it as long as the zone's SOA says (RFC 2308 §5)
+TROUBLE_TTL_S: Final = 5.0  # SERVFAIL, time-outs (RFC 2308 §7 allows five minutes), no route
+STALE_MAX_S: Final = 3600.0  # while the servers are in trouble, addresses serve so long beyond their time (RFC 8767)
+_ADDRESSES: Final = 8  # of a name, of one family: a long answer is not read to its end
+_LEAST_TRY_S: Final = 0.25  # c-ares waits so long for a server that it knows to be quick, then twice as long, …
 _RENEW_QUERIES: Final = 10_000  # c-ares keeps every answer up to an hour, 1.2 KB each: a new channel starts empty
 
+_NAME: Final = re.compile(r"[!-\[\]-~]{1,253}")  # no blank, no NUL, and no backslash: c-ares reads escapes
 _LOOPBACK_NAME: Final = re.compile(r"(?:.*\.)?localhost")  # RFC 6761 §6.3
 _ENDS_IN_NUMBER: Final = re.compile(r"(?:.*\.)?(?:\d+|0x[0-9a-f]*)")  # WHATWG URL, "ends in a number"
 _IPV4_PARTS: Final = re.compile(r"(?:\d+|0x[0-9a-f]*)(?:\.(?:\d+|0x[0-9a-f]*)){0,3}")
@@ -37,7 +42,8 @@ _KINDS: Final = {
     aiodns.error.ARES_EBADNAME: "dns_nxdomain",
     aiodns.error.ARES_ETIMEOUT: "dns_timeout",
 }  # the rest: dns_servfail
-_CACHE_TTL_S: Final = {"dns_nxdomain": NXDOMAIN_TTL_S, "dns_servfail": TROUBLE_TTL_S, "dns_timeout": TROUBLE_TTL_S}
+_TROUBLE: Final = ("dns_servfail", "dns_timeout")
+_NO_ROUTE: Final = (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +59,12 @@ class _Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class _Cached:
-    outcome: Address | _Failure
+class _Known:
+    """What is known of a name: a failure, or its addresses in the order of their use. None left: to be looked up anew."""
+
+    outcome: tuple[Address, ...] | _Failure
     expires: float
+    failed: tuple[str, ...] = ()  # addresses that took no connection, the last one last
 
 
 def is_public(ip: str) -> bool:
@@ -81,8 +90,21 @@ def parse_servers(servers: str | Iterable[str]) -> list[str]:
     return [_server(text.strip()) for text in listed if text.strip()]
 
 
+def has_route(address: Address) -> bool:
+    """Whether this machine knows a way there. Nothing is sent."""
+    try:
+        with socket.socket(address.family, socket.SOCK_DGRAM) as probe:
+            probe.connect((address.ip, 9))
+    except OSError as error:
+        return error.errno not in _NO_ROUTE
+    return True
+
+
 class Resolver:
     """One address for a name, kept for its time to live. Look-ups of one name share one query.
+
+    IPv4 before IPv6: one query does, and the hosts of one server are seen to share its address. AAAA records are asked for where
+    no IPv4 address can be used, or none took a connection (`avoid`).
 
     Without `servers` the system's are asked, after the hosts file. Made at first use inside the running loop.
     """
@@ -92,144 +114,187 @@ class Resolver:
         servers: str | Iterable[str] = (),
         *,
         allow_private: bool = False,
-        timeout_s: float = 2.0,
-        tries: int = 2,
+        ttl_min_s: float = 60.0,
+        timeout_s: float = 5.0,
         cache_names: int = 50_000,
+        count: Callable[[str], None] = lambda _: None,
     ) -> None:
+        """`timeout_s`: of a look-up, all tries included. `count` takes names of stats, without prefix."""
         self._servers = parse_servers(servers)
         self._allow_private = allow_private
-        self._timeout_s = timeout_s  # of the first try; c-ares doubles it for each further one
-        self._tries = tries
+        self._ttl_min_s = ttl_min_s
+        self._timeout_s = timeout_s
+        self._tries = 2 + math.ceil(math.log2(timeout_s / _LEAST_TRY_S + 1))  # they fill `timeout_s`, whatever c-ares' jitter
         self._cache_names = cache_names
-        self._cache: dict[str, _Cached] = {}
-        self._in_flight: dict[str, asyncio.Task[Address | _Failure]] = {}
+        self._count = count
+        self._cache: dict[str, _Known] = {}
+        self._in_flight: dict[str, asyncio.Task[tuple[Address, ...] | _Failure]] = {}
         self._dns: aiodns.DNSResolver | None = None
-        self._retired: aiodns.DNSResolver | None = None  # until the next change: its last queries may be under way
+        self._retired: aiodns.DNSResolver | None = None  # its last queries may be under way
         self._hosts_file: aiodns.DNSResolver | None = None
-        self._queries = 0
-        self.hits = 0  # answered from the cache
-        self.misses = 0  # queries sent, and those who joined one
-        self.failures: Counter[str] = Counter()  # by kind, one per failed resolve
+        self._queries = 0  # of `_dns`
+        self._made = 0.0
 
     async def resolve(self, name: str) -> Address:
-        """FetchError: `dns_nxdomain` (also: no address at all), `dns_servfail`, `dns_timeout`, `private_address`."""
+        """FetchError: `dns_nxdomain` (also: no address at all), `dns_servfail`, `dns_timeout`, `private_address`,
+        `connect_failed` (there is no route to the name's addresses)."""
         outcome = self._literal(name)
         if outcome is None:
-            outcome = await self._known_or_looked_up(name.lower().rstrip("."))
-        if isinstance(outcome, Address) and not self._allow_private and not is_public(outcome.ip):
-            outcome = _Failure("private_address", f"{name} is {outcome.ip}")
+            outcome = await self._known_or_looked_up(_key(name))
         if isinstance(outcome, _Failure):
-            self.failures[outcome.kind] += 1
+            self._count(f"dns/failures/{outcome.kind}")
             raise FetchError(outcome.kind, outcome.message)
-        return outcome
+        return outcome[0]
+
+    def avoid(self, name: str, ip: str) -> None:
+        """The address took no connection: the name's next one is used from now on, and after the last one those of a new look-up,
+        the one that failed longest ago first."""
+        known = self._cache.get(_key(name))
+        if known is not None and isinstance(known.outcome, tuple) and known.outcome and known.outcome[0].ip == ip:
+            failed = (*(other for other in known.failed if other != ip), ip)
+            self._cache[_key(name)] = replace(known, outcome=known.outcome[1:], failed=failed)
 
     async def close(self) -> None:
+        """Twice does no harm; a look-up after it opens the resolver again."""
         tasks = list(self._in_flight.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for resolver in (self._dns, self._hosts_file, self._retired):
-            if resolver is not None:
-                await resolver.close()
+        channels = (self._dns, self._hosts_file, self._retired)
         self._dns = self._hosts_file = self._retired = None
+        for channel in channels:
+            if channel is not None:
+                await channel.close()
 
-    @staticmethod
-    def _literal(name: str) -> Address | _Failure | None:
+    def _literal(self, name: str) -> tuple[Address, ...] | _Failure | None:
         """The address that `name` is, in any spelling; None: a name to look up."""
-        bare = name[1:-1] if name.startswith("[") and name.endswith("]") else name.lower().rstrip(".")
+        bare = name[1:-1] if name.startswith("[") and name.endswith("]") else _key(name)
         if _LOOPBACK_NAME.fullmatch(bare):
-            return Address("127.0.0.1", socket.AF_INET)
-        if ":" in bare:
-            try:
-                ip = ipaddress.IPv6Address(bare)
-            except ValueError:
-                return _Failure("dns_nxdomain", f"{name} is no address")
-            return Address(str(ip), socket.AF_INET6)
-        if not _ENDS_IN_NUMBER.fullmatch(bare):
+            return self._usable(name, [Address("127.0.0.1", socket.AF_INET)])
+        if ":" not in bare and not _ENDS_IN_NUMBER.fullmatch(bare):
             return None
         try:
-            if not _IPV4_PARTS.fullmatch(bare):
-                raise OSError
-            return Address(socket.inet_ntoa(socket.inet_aton(bare)), socket.AF_INET)
-        except OSError:
-            return _Failure("dns_nxdomain", f"{name} is no address")
+            if ":" in bare:
+                address = Address(str(ipaddress.IPv6Address(bare)), socket.AF_INET6)
+            elif _IPV4_PARTS.fullmatch(bare):
+                address = Address(socket.inet_ntoa(socket.inet_aton(bare)), socket.AF_INET)
+            else:
+                raise ValueError
+        except (OSError, ValueError):
+            return _Failure("dns_nxdomain", f"{name!r} is no address")
+        return self._usable(name, [address])
 
-    async def _known_or_looked_up(self, name: str) -> Address | _Failure:
-        cached = self._cache.get(name)
-        if cached is not None and boottime() < cached.expires:
-            self.hits += 1
-            return cached.outcome
-        self.misses += 1
+    def _usable(self, name: str, found: list[Address]) -> tuple[Address, ...] | _Failure:
+        """Those that are ours to reach and that a route leads to, of at least one."""
+        allowed = [address for address in found if self._allow_private or is_public(address.ip)]
+        if not allowed:
+            return _Failure("private_address", f"{name} is {found[0].ip}")
+        return tuple(filter(has_route, allowed)) or _Failure("connect_failed", f"{name} is {allowed[0].ip}, no route leads there")
+
+    async def _known_or_looked_up(self, name: str) -> tuple[Address, ...] | _Failure:
+        known = self._cache.get(name)
+        if known is not None and known.outcome and boottime() < known.expires:
+            self._count("dns/hits")
+            return known.outcome
+        self._count("dns/misses")
         task = self._in_flight.get(name)
         if task is None:
             task = asyncio.get_running_loop().create_task(self._look_up(name))
             self._in_flight[name] = task
         return await asyncio.shield(task)  # whoever gives up leaves it to the others
 
-    async def _look_up(self, name: str) -> Address | _Failure:
+    async def _look_up(self, name: str) -> tuple[Address, ...] | _Failure:
+        before = self._cache.get(name)
+        failed = before.failed if before else ()
         try:
-            outcome, ttl_s = await self._query(name)
+            outcome, ttl_s = await self._query(name, every_family=bool(failed))
+        except asyncio.TimeoutError:
+            outcome, ttl_s = _Failure("dns_timeout", f"{name}: no answer in {self._timeout_s:g} s"), TROUBLE_TTL_S
         except aiodns.error.DNSError as error:
-            code, message = error.args[0], str(error.args[-1])
-            kind = _KINDS.get(code, "dns_servfail")
-            outcome, ttl_s = _Failure(kind, f"{name}: {message}"), _CACHE_TTL_S[kind]
-        except ValueError:
-            outcome, ttl_s = _Failure("dns_nxdomain", f"{name!r} is no name"), NXDOMAIN_TTL_S
+            kind = _KINDS.get(error.args[0], "dns_servfail")
+            outcome, ttl_s = _Failure(kind, f"{name}: {error.args[-1]}"), TROUBLE_TTL_S if kind in _TROUBLE else NXDOMAIN_TTL_S
         finally:
             del self._in_flight[name]
+        if isinstance(outcome, tuple):
+            failed = tuple(ip for ip in failed if ip in {address.ip for address in outcome})
+            outcome = tuple(sorted(outcome, key=lambda address: failed.index(address.ip) if address.ip in failed else -1))
+        elif outcome.kind in _TROUBLE and before and _serves_stale(before):
+            self._count("dns/stale")
+            outcome = before.outcome
         self._cache.pop(name, None)
-        self._cache[name] = _Cached(outcome, boottime() + ttl_s)
+        self._cache[name] = _Known(outcome, boottime() + ttl_s, failed)
         if len(self._cache) > self._cache_names:
             del self._cache[next(iter(self._cache))]
         return outcome
 
-    async def _query(self, name: str) -> tuple[Address | _Failure, float]:
-        """Outcome and its time to live in seconds. DNSError of the last query; ValueError: no name at all."""
-        if not name or not name.isascii():
-            raise ValueError
-        if not self._servers and (known := await self._hosts_file_address(name)) is not None:
-            return known, TTL_MIN_S
+    async def _query(self, name: str, every_family: bool) -> tuple[tuple[Address, ...] | _Failure, float]:
+        """Outcome and its time to live in seconds. DNSError of the query that decides; TimeoutError."""
+        if not _NAME.fullmatch(name):
+            return _Failure("dns_nxdomain", f"{name!r} is no name"), NXDOMAIN_TTL_S
+        if not self._servers and (known := await self._hosts_file_addresses(name)):
+            return self._usable(name, known), self._ttl_min_s
+        now = asyncio.get_running_loop().time
+        until = now() + self._timeout_s
+        found: list[Address] = []
+        ttl_s = TTL_MAX_S
+        outcome: tuple[Address, ...] | _Failure = _Failure("dns_nxdomain", f"{name} has no address")
         for family, record, data_class in _RECORDS:
             try:
-                result = await (await self._channel()).query_dns(name, record)
-            except aiodns.error.DNSError as error:
-                if record == "A" and error.args[0] == aiodns.error.ARES_ENODATA:
+                query = (await self._channel()).query_dns(f"{name}.", record)  # absolute: no search domains
+                result = await asyncio.wait_for(query, until - now())
+            except (aiodns.error.DNSError, asyncio.TimeoutError) as error:
+                if found or (record == "A" and error.args[:1] == (aiodns.error.ARES_ENODATA,)):
                     continue
                 raise
-            found = [answer.data.addr for answer in result.answer if isinstance(answer.data, data_class)]
-            if found:
-                ip = found[0] if self._allow_private else next(filter(is_public, found), found[0])
-                ttl_s = min(answer.ttl for answer in result.answer)
-                return Address(ip, family), min(max(ttl_s, TTL_MIN_S), TTL_MAX_S)
-        return _Failure("dns_nxdomain", f"{name} has no address"), NXDOMAIN_TTL_S
+            addresses = (Address(answer.data.addr, family) for answer in result.answer if isinstance(answer.data, data_class))
+            new = list(dict.fromkeys(islice(addresses, _ADDRESSES)))
+            if new:
+                found += new
+                ttl_s = min(ttl_s, *(answer.ttl if answer.ttl < 2**31 else 0 for answer in result.answer))  # RFC 2181 §8
+                outcome = self._usable(name, found)
+            if isinstance(outcome, tuple) and not every_family:
+                break
+        if isinstance(outcome, _Failure) and outcome.kind == "connect_failed":
+            return outcome, TROUBLE_TTL_S
+        return outcome, max(ttl_s, self._ttl_min_s) if found else NXDOMAIN_TTL_S
 
     async def _channel(self) -> aiodns.DNSResolver:
-        if self._dns is None or self._queries >= _RENEW_QUERIES:
-            if self._retired is not None:
-                await self._retired.close()
-            self._retired, self._dns, self._queries = self._dns, self._make(self._servers or None), 0
+        now = boottime()
+        if self._dns is None or (self._queries >= _RENEW_QUERIES and now - self._made > self._timeout_s):
+            retired, self._retired = self._retired, self._dns
+            self._dns, self._queries, self._made = self._make(self._servers or None), 0, now
+            if retired is not None:
+                await retired.close()
         self._queries += 1
         return self._dns
 
     def _make(self, servers: list[str] | None = None, lookups: str = "b") -> aiodns.DNSResolver:
         loop = asyncio.get_running_loop()
-        return aiodns.DNSResolver(servers, loop, timeout=self._timeout_s, tries=self._tries, lookups=lookups)
+        return aiodns.DNSResolver(servers, loop, timeout=self._timeout_s / 4, tries=self._tries, lookups=lookups)
 
-    async def _hosts_file_address(self, name: str) -> Address | None:
+    async def _hosts_file_addresses(self, name: str) -> list[Address]:
         if self._hosts_file is None:
             self._hosts_file = self._make(lookups="f")
         try:
             result = await self._hosts_file.getaddrinfo(name, socket.AF_UNSPEC)
         except aiodns.error.DNSError:
-            return None
-        addresses = [Address(node.addr[0].decode(), socket.AddressFamily(node.family)) for node in result.nodes]
-        return min(addresses, key=lambda address: address.family != socket.AF_INET, default=None)
+            return []
+        addresses = [Address(node.addr[0].decode(), socket.AddressFamily(node.family)) for node in result.nodes[: 2 * _ADDRESSES]]
+        return sorted(set(addresses), key=lambda address: (address.family != socket.AF_INET, addresses.index(address)))
 
 
 _RECORDS: Final = (
     (socket.AF_INET, "A", pycares.ARecordData),
     (socket.AF_INET6, "AAAA", pycares.AAAARecordData),
 )
+
+
+def _serves_stale(known: _Known) -> bool:
+    return isinstance(known.outcome, tuple) and known.outcome != () and boottime() < known.expires + STALE_MAX_S
+
+
+def _key(name: str) -> str:
+    return name.lower().rstrip(".")
 
 
 def _server(text: str) -> str:

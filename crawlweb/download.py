@@ -49,6 +49,25 @@ _SLEPT_S: Final = 1.0  # a time-out that comes later than this was not the serve
 _TICK_S: Final = 0.010
 _LAG_MAX_S: Final = 0.020
 _FILES_WITHOUT_LIMIT: Final = 65_536
+_RESOLVER: Final = "_crawlweb_resolver"
+
+
+def resolver_of(crawler: Crawler) -> Resolver:
+    """The crawler's one resolver, made when it is first asked for. Who uses it closes it; twice does no harm."""
+    resolver: Resolver | None = getattr(crawler, _RESOLVER, None)
+    if resolver is None:
+        config, stats = default_settings.load(crawler.settings), crawler.stats
+        assert stats is not None
+        resolver = Resolver(
+            config.dns_servers,
+            allow_private=config.allow_private_ips,
+            ttl_min_s=config.dns_ttl_min_s,
+            timeout_s=config.dns_timeout_s,
+            cache_names=config.dns_cache_names,
+            count=lambda name: stats.inc_value(f"crawlweb/{name}"),
+        )
+        setattr(crawler, _RESOLVER, resolver)
+    return resolver
 
 
 class DownloadHandler:
@@ -64,7 +83,7 @@ class DownloadHandler:
         self.allow_private_ips = config.allow_private_ips
         self.from_email = config.from_email
         self._content_types = frozenset(name.lower().encode() for name in config.content_types)
-        self.resolver = Resolver(config.dns_servers, allow_private=config.allow_private_ips)
+        self.resolver = resolver_of(crawler)
         self._tls: ssl.SSLContext | None = None
         self._lag: LoopLag | None = None
         raise_file_limit()

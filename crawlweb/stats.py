@@ -33,5 +33,9 @@ STATS = {
     "crawlweb/replaced": "requests that a middleware answered with another request",
     "crawlweb/local/elsewhere": "requests that only another process can make",
     "crawlweb/errors/enqueue": "requests of a spider that could not be put into the frontier",
+    "crawlweb/dns/hits": "names whose address was known",
+    "crawlweb/dns/misses": "names that were looked up, or that waited for another's look-up",
+    "crawlweb/dns/failures/<kind>": "names without an address that can be used, by kind of failure, known ones included",
+    "crawlweb/dns/stale": "look-ups that failed on the servers, answered with an address whose time was over",
     "crawlweb/redis/calls": "calls to Redis",
 }
