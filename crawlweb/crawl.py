@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -36,12 +36,13 @@ logger = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class Hooks:
     """What the crawl tells its scheduler: there may be work, the crawl is over (why), a stat rose (by how much). What it asks: is the
-    spider still giving start requests?"""
+    spider still giving start requests? which address has a name, '' if no clock of addresses is in force for it?"""
 
     wake: Callable[[], None]
     ended: Callable[[str], None]
     count: Callable[..., None]
     starting: Callable[[], bool]
+    address_of: Callable[[str], Awaitable[str]]
 
 
 class Crawl:
@@ -76,6 +77,7 @@ class Crawl:
         limits = Limits(
             min_delay_s=config.min_delay_s,
             latency_factor=config.latency_factor,
+            ip_delay_s=config.ip_delay_s,
             lease_s=config.lease_s,
             expected_urls=config.expected_urls,
             active_hosts=config.active_hosts,
@@ -100,6 +102,8 @@ class Crawl:
             count=self.hooks.count,
             url_key=self.canonicalizer.url_key,
             starting=self.hooks.starting,
+            address_of=self.hooks.address_of,
+            crawl_delay_cap_s=config.crawl_delay_cap_s,
         )
         await self.meta.refresh_scope()
         if self.arguments.seeds:
@@ -170,7 +174,10 @@ class Crawl:
         have = await self.meta.agree(wanted, named)
         self.frontier.partitions = int(have["partitions"])
         self.frontier.limits = replace(
-            self.frontier.limits, min_delay_s=float(have["min_delay_s"]), latency_factor=float(have["latency_factor"])
+            self.frontier.limits,
+            min_delay_s=float(have["min_delay_s"]),
+            latency_factor=float(have["latency_factor"]),
+            ip_delay_s=float(have["ip_delay_s"]),
         )
         self.max_pages = int(have["max_pages"]) if have["max_pages"] else None
         self.max_depth = int(have["max_depth"]) if have["max_depth"] else None

@@ -48,9 +48,19 @@ class Config:
     mode: str = _row("once", "`once`: ends when the frontier is drained; `continuous`: goes on", choices=MODES)
     min_delay_s: float = _row(1.0, "least delay between the end of a request to a host and the next", unit="s", low=0, shared=True)
     latency_factor: float = _row(10.0, "delay is at least so many times the host's average latency", low=0, shared=True)
-    ip_delay_s: float = _row(0.5, "least delay between requests to one address; not in force yet", unit="s", low=0, shared=True)
+    ip_delay_s: float = _row(
+        0.5,
+        "least delay between the end of a request to an address and the next; 0: no such clock",
+        unit="s",
+        low=0,
+        shared=True,
+    )
+    ip_delay_except: tuple[str, ...] = _row(
+        ("cloudflare", "fastly"), "addresses that `ip_delay_s` leaves alone: CIDR blocks, or names of networks (policy/addresses.py)"
+    )
+    crawl_delay_cap_s: float = _row(60.0, "a robots.txt's crawl-delay is honoured up to this; a larger one counts as this", unit="s", low=0)
     lease_s: float = _row(60.0, "a worker that dies gives its URLs back after this; at least 3 times DOWNLOAD_TIMEOUT", unit="s", low=1)
-    give_up_s: float = _row(3600.0, "mode `once`: a host whose robots.txt cannot be had for so long is given up", unit="s", low=0)
+    give_up_s: float = _row(3600.0, "mode `once`: an origin that fails, or has no robots.txt, for so long is given up", unit="s", low=0)
     dns_servers: tuple[str, ...] = _row((), "name servers, `address:port`; empty: the system's")
     dns_ttl_min_s: float = _row(60.0, "an address is kept at least so long, whatever its time to live; a day at most", unit="s", low=0)
     dns_timeout_s: float = _row(5.0, "a look-up is given up after this, all its tries included", unit="s", low=0.1)

@@ -158,6 +158,8 @@ class Outbox:
                         self._recent.add(link.key)
                     if letter == "n" and link.how == EXACT:
                         count("seeds/new")
+                    if letter == "s" and link.entry.hops:
+                        count("redirects/known")
                     self._acknowledge(ticket)
                 self.waiting -= len(batch)
                 if new:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from urllib.parse import urljoin
 
 from .errors import FetchError, LeaseExpired, StoreError
-from .frontier.frontier import NORMAL, UNCHECKED, Link, Outcome
-from .policy import retry, robots
+from .frontier.frontier import GOOD_PAGE, NORMAL, UNCHECKED, Lease, Link, OriginFailed, Outcome, PageSeen, PushedBack, Refused
+from .policy import refusals, retry, robots
 from .policy.canonical import Canonicalizer, request_key
 from .policy.hosts import is_on_host
+from .policy.siblings import origin_sibling, slash_sibling
 from .records import Entry
-from .worker import Job
+from .worker import ROBOTS_FOR, Job, robots_request
 
 STORE_FULL_WAIT_S = 30.0
+STALE_S = 600.0  # an old copy of a robots.txt that cannot be renewed holds so long, then it is asked for again
 REDIRECTS = (301, 302, 303, 307, 308)
+GONE = (404, 410)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +32,10 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The outcome for the frontier; `stat`: what else to count; `link`: a redirect's target.
+    """The outcome for the frontier; `stat`: what else to count; `link`: a redirect's target, another spelling, a robots.txt elsewhere.
 
     `is_last`: nothing follows for this URL, so the spider is shown the response or the error (as with Scrapy's own retries and redirects).
+    `robots`: what is known now of the job's origin. `news`: what the host that a robots.txt was fetched for must be told.
     """
 
     outcome: Outcome
@@ -39,6 +44,7 @@ class Verdict:
     is_page: bool = False
     is_last: bool = True
     robots: robots.Answer | None = None
+    news: Callable[[Lease], Outcome] | None = None
 
 
 def redirected(request: dict[str, object], status: int, same_origin: bool = True) -> dict[str, object]:
@@ -57,25 +63,43 @@ def redirected(request: dict[str, object], status: int, same_origin: bool = True
 
 
 class Judge:
-    """`give_up_s`: a host whose robots.txt cannot be had for so long is given up; None: never."""
+    """`give_up_s`: an origin in trouble for so long is given up; None: in a crawl that goes on, after `retry.GIVE_UP_S`. `timeout_s`: the
+    latency that a request without an answer counts as. `crawl_delay_cap_s`: of a robots.txt."""
 
-    def __init__(self, canonicalizer: Canonicalizer, *, max_redirects: int, give_up_s: float | None, rng: random.Random) -> None:
+    def __init__(
+        self,
+        canonicalizer: Canonicalizer,
+        *,
+        max_redirects: int,
+        give_up_s: float | None,
+        timeout_s: float,
+        rng: random.Random,
+        crawl_delay_cap_s: float = robots.CRAWL_DELAY_CAP_S,
+    ) -> None:
         self._canonicalizer, self._max_redirects, self._give_up_s, self._rng = canonicalizer, max_redirects, give_up_s, rng
+        self._timeout_s, self._crawl_delay_cap_s = timeout_s, crawl_delay_cap_s
+        rest_s = refusals.BLOCKED_FIRST_S if give_up_s is None else min(refusals.BLOCKED_FIRST_S, max(give_up_s, 1.0))
+        self._refused = PageSeen(Refused(rest_s, refusals.BLOCKED_MOST_S if give_up_s is None else rest_s, give_up_s, retry.DEAD_S))
 
     def response(
         self, job: Job, status: int, location: str | None, retry_after: str | None, body: bytes, sent: Sent, follow: bool = True
     ) -> Verdict:
         """Of an answer: `location` and `retry_after` are the header values; `follow`: redirects are not the spider's own business."""
         if job.robots_url:
-            return self._robots(job, status, location, retry_after, body, sent)
+            return self._robots(job, robots.judge(status, body, location, job.robots_url, job.robots_hops), retry_after, sent)
         kind = retry.status_kind(status)
         if kind:
             return self._failed(job, kind, sent, retry.retry_after_s(retry_after))
         done = Outcome(job.lease, "d", sent.ended, sent.latency_s)
-        if status in REDIRECTS and follow:
+        if follow and status in REDIRECTS:
             stat, link = self._redirect(job, status, location)
             return Verdict(done, stat, link, is_last=link is None)
-        return Verdict(done, is_page=200 <= status < 300)
+        if follow and status in GONE and (link := self._sibling(job)):
+            return Verdict(done, "siblings", link, is_last=False)
+        refused = refusals.is_refusal(status, body)
+        if refused is not None:
+            done = replace(done, page=self._refused if refused else GOOD_PAGE)
+        return Verdict(done, "refusals" if refused else None, is_page=200 <= status < 300)
 
     def failure(self, job: Job, error: BaseException | None, sent: Sent) -> Verdict:
         """Of an exception; None: a request that ended without a response and without one."""
@@ -84,45 +108,125 @@ class Judge:
             return Verdict(Outcome(lease, "l"), "leases/returned", is_last=False)
         if isinstance(error, StoreError):
             return Verdict(Outcome(lease, "w", sent.ended, sent.latency_s, STORE_FULL_WAIT_S), "errors/store", is_last=False)
-        if error is None:
-            return self._failed(job, "no_outcome", sent)
-        kind = error.kind if isinstance(error, FetchError) and error.kind in retry.FAILURES else "error"
+        kind = "no_outcome" if error is None else error.kind if isinstance(error, FetchError) else "error"
+        if kind not in retry.FAILURES:
+            kind = "error"
+        if kind in ("timeout", "connect_timeout"):
+            sent = replace(sent, latency_s=self._timeout_s)
         return self._failed(job, kind, sent)
 
     def _failed(self, job: Job, kind: str, sent: Sent, retry_after_s: float | None = None) -> Verdict:
-        lease, failure, stat = job.lease, retry.FAILURES[kind], f"errors/{kind}"
-        dead_ms = round(retry.DEAD_HOST_S * 1000)
-        if failure.blame == "host":
-            wait_s = retry.wait_s(failure, lease.host_failures, self._rng)
-            host_failed = Outcome(lease, "h", sent.ended, sent.latency_s, wait_s, (failure.tries, dead_ms, kind))
-            return Verdict(host_failed, stat, is_last=False)
-        if failure.blame == "none":
-            return Verdict(Outcome(lease, "x", sent.ended, sent.latency_s, arg=kind), stat, is_last=not job.robots_url)
-        if job.robots_url:
-            return Verdict(self._unreachable(job, sent, retry_after_s), stat, is_last=False)
-        wait_s = max(retry.wait_s(failure, lease.entry.failures, self._rng), retry_after_s or 0.0)
-        rest_ms = round(wait_s * 1000) if failure.host_rests else 0
-        failed = Outcome(lease, "r", sent.ended, sent.latency_s, wait_s, (failure.tries, kind, rest_ms))
-        return Verdict(failed, stat, is_last=lease.entry.failures + 1 >= failure.tries)
+        lease, row, stat = job.lease, retry.FAILURES[kind], f"errors/{kind}"
+        outcome = Outcome(lease, "o", sent.ended, sent.latency_s, origin=job.origin)
+        if row.url is None and row.origin is None:
+            return Verdict(replace(outcome, way="x", arg=kind), stat, is_last=not job.robots_url)
+        if job.robots_url and (row.url or row.origin_tries is None):
+            return replace(self._unreachable(job, sent, retry_after_s), stat=stat)
+        if row.origin:
+            outcome = replace(outcome, failed=self._origin_failed(kind, row, retry_after_s))
+        if job.robots_host != lease.host:  # a robots.txt that was fetched for another host, which asks again by itself
+            return Verdict(replace(outcome, way="d"), stat, is_last=False)
+        if row.host:
+            outcome = replace(outcome, pushed_back=self._pushed_back(row.host, retry_after_s))
+        if row.url is None:
+            return Verdict(outcome, stat, is_last=False)
+        wait_s = max(row.url.after(lease.entry.failures, self._rng), retry_after_s or 0.0)
+        is_last = lease.entry.failures + 1 >= row.url_tries
+        return Verdict(replace(outcome, way="r", wait_s=wait_s, arg=(row.url_tries, kind)), stat, is_last=is_last)
 
-    def _unreachable(self, job: Job, sent: Sent, retry_after_s: float | None) -> Outcome:
-        """The host waits: about as long again as robots.txt could not be had so far."""
-        row = retry.UNREACHABLE_ROBOTS
-        wait_s = min(row.cap_s, max(row.wait_s, job.lease.unreachable_ms / 1000)) * self._rng.uniform(0.75, 1.25)
-        give_up_ms = -1 if self._give_up_s is None else round(self._give_up_s * 1000)
-        arg = (give_up_ms, round(retry.DEAD_HOST_S * 1000), "robots_unreachable")
-        return Outcome(job.lease, "u", sent.ended, sent.latency_s, max(wait_s, retry_after_s or 0.0), arg)
+    def _origin_failed(self, kind: str, row: retry.Failure, retry_after_s: float | None = None) -> OriginFailed:
+        assert row.origin is not None
+        return OriginFailed(
+            kind,
+            row.origin.first_s,
+            row.origin.most_s,
+            retry.jitter(self._rng),
+            retry_after_s or 0.0,
+            row.origin_tries,
+            retry.DEAD_S if self._give_up_s is None else min(retry.DEAD_S, max(self._give_up_s, 1.0)),
+            retry.GIVE_UP_S if self._give_up_s is None else self._give_up_s,
+            row.struggling,
+            kind == retry.WAITS_WITHOUT_SIBLING,
+        )
 
-    def _robots(self, job: Job, status: int, location: str | None, retry_after: str | None, body: bytes, sent: Sent) -> Verdict:
-        answer = robots.judge(status, body, location, job.robots_url, job.robots_hops)
-        stat = f"robots/fetched/{answer.decision}"
-        if answer.decision == "unreachable":
-            return Verdict(self._unreachable(job, sent, retry.retry_after_s(retry_after)), stat, is_last=False)
-        if answer.decision == "redirect" and not is_on_host(answer.to, job.lease.host):
-            answer, stat = robots.Answer("allow"), "robots/fetched/redirect_other_host"
-        crawl_delay_s = robots.Rules(answer).crawl_delay_s
-        kept = (job.origin, answer.pack(), round(answer.ttl_s * 1000), -1 if crawl_delay_s is None else round(crawl_delay_s * 1000))
-        return Verdict(Outcome(job.lease, "l", sent.ended, sent.latency_s, robots=kept), stat, is_last=False, robots=answer)
+    def _pushed_back(self, wait: retry.Wait, retry_after_s: float | None) -> PushedBack:
+        return PushedBack(wait.first_s, wait.most_s, retry.jitter(self._rng), retry_after_s or 0.0)
+
+    # -- robots.txt ----------------------------------------------------------------------------------------------------
+
+    def _robots(self, job: Job, answer: robots.Answer, retry_after: str | None, sent: Sent) -> Verdict:
+        """An answer to a request for robots.txt, whosever turn it took."""
+        if answer.decision in ("unreachable", "defer"):
+            verdict = self._unreachable(job, sent, retry.retry_after_s(retry_after))
+            if answer.decision == "defer":
+                wait = retry.FAILURES["http_429"].host
+                assert wait is not None
+                pushed_back = self._pushed_back(wait, retry.retry_after_s(retry_after))
+                verdict = replace(verdict, outcome=replace(verdict.outcome, pushed_back=pushed_back), stat="robots/fetched/defer")
+            return verdict
+        lease, stat = job.lease, f"robots/fetched/{answer.why or answer.decision}"
+        released = Outcome(lease, "l", sent.ended, sent.latency_s)
+        is_elsewhere = job.robots_host != lease.host
+        if answer.decision == "redirect" and (is_elsewhere or not is_on_host(answer.to, lease.host)):
+            link = self._robots_link(job, answer)
+            if link is None:
+                return self._known(job, robots.Answer("allow"), "robots/fetched/invalid", sent)
+            if is_elsewhere:
+                return Verdict(replace(released, way="d"), "robots/fetched/redirect", link, is_last=False)
+            waits = self._origin_failed("robots_elsewhere", retry.ROBOTS_ELSEWHERE)
+            outcome = replace(released, way="o", origin=job.origin, failed=waits)
+            return Verdict(outcome, "robots/fetched/redirect_other_host", link, is_last=False)
+        return self._known(job, answer, stat, sent)
+
+    def _known(self, job: Job, answer: robots.Answer, stat: str, sent: Sent) -> Verdict:
+        """What is known now of an origin's robots.txt is kept for all workers."""
+        delay_s = robots.Rules(answer, delay_cap_s=self._crawl_delay_cap_s).crawl_delay_s
+        kept = (job.origin, answer.pack(), round(robots.KEPT_S * 1000), -1 if delay_s is None else round(delay_s * 1000))
+        outcome = Outcome(job.lease, "l", sent.ended, sent.latency_s, robots=kept)
+        if job.robots_host == job.lease.host:
+            return Verdict(outcome, stat, is_last=False, robots=answer)
+        told = replace(outcome, way="d", robots=None)
+        return Verdict(told, stat, is_last=False, robots=answer, news=lambda lease: Outcome(lease, "l", robots=kept))
+
+    def _unreachable(self, job: Job, sent: Sent, retry_after_s: float | None) -> Verdict:
+        """An older copy is obeyed; else the origin's URLs wait. In a crawl that goes on, 30 days of it mean that there are no rules."""
+        lease, stat = job.lease, "robots/fetched/unreachable"
+        released = Outcome(lease, "l", sent.ended, sent.latency_s)
+        is_elsewhere = job.robots_host != lease.host
+        if job.stale_robots is not None and not is_elsewhere:
+            obeyed = replace(released, stale_robots=(job.origin, max(STALE_S, retry_after_s or 0.0)))
+            return Verdict(obeyed, "robots/fetched/stale", is_last=False, robots=job.stale_robots)
+        if self._give_up_s is None and not is_elsewhere and (lease.trouble_s or 0.0) >= retry.GIVE_UP_S - 2 * retry.DEAD_S:
+            return self._known(job, robots.Answer("allow"), "robots/fetched/unreachable_allow", sent)
+        failed = self._origin_failed("robots_unreachable", retry.UNREACHABLE_ROBOTS, retry_after_s)
+        if self._give_up_s is None:
+            failed = replace(failed, give_up_s=None)
+        if is_elsewhere:
+            told = replace(released, way="d")
+            return Verdict(told, stat, is_last=False, news=lambda lease: Outcome(lease, "l", origin=job.origin, failed=failed))
+        return Verdict(replace(released, way="o", origin=job.origin, failed=failed), stat, is_last=False)
+
+    def _robots_link(self, job: Job, answer: robots.Answer) -> Link | None:
+        """The robots.txt of an origin, to be fetched from another host when that host's clock allows."""
+        target = self._canonicalizer.target(answer.to)
+        if target is None:
+            return None
+        fields = robots_request(job.robots_host, job.origin, answer.hops)
+        key = request_key(target.key, ROBOTS_FOR, job.origin)
+        return Link(target.host, key, Entry(target.url, 0, request=fields), UNCHECKED)
+
+    # -- other URLs that follow ------------------------------------------------------------------------------------------
+
+    def _sibling(self, job: Job) -> Link | None:
+        """Another spelling of a URL that is not there, under the same key: with or without slash where the origin has other pages."""
+        entry = job.lease.entry
+        if entry.sibling or entry.request:
+            return None
+        other = slash_sibling(entry.url) if job.origin_has_pages else origin_sibling(entry.url)
+        target = self._canonicalizer.target(other) if other else None
+        if target is None or target.key != self._canonicalizer.url_key(entry.url):
+            return None
+        return Link(target.host, target.key, replace(entry, url=target.url, failures=0, expiries=0, sibling=True), UNCHECKED)
 
     def _redirect(self, job: Job, status: int, location: str | None) -> tuple[str, Link | None]:
         """A target in the chain is followed while hops remain, whatever the seen-set says: http → https, slash, a detour and back."""

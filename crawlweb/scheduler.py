@@ -15,15 +15,17 @@ from scrapy.utils.defer import deferred_from_coro
 
 from .crawl import Crawl, Hooks
 from .default_settings import NAMES, Config, load
-from .errors import ConfigError, FrontierError
+from .download import resolver_of
+from .errors import ConfigError, FetchError, FrontierError
 from .frontier.frontier import EXACT, NORMAL, UNCHECKED, Link, Outcome
 from .outcome import Judge, Sent, Verdict
+from .policy.addresses import Exceptions
 from .policy.canonical import Canonicalizer
 from .policy.priority import SEED_QUEUE, front_queue, path_depth
 from .records import Entry, Target
 from .requests import LocalRequests, NotSerialisable, fingerprint, from_fields, to_fields
 from .seeds import SpiderArguments
-from .worker import Job
+from .worker import RULES_S, STALE_CACHED_S, Job
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
@@ -63,8 +65,12 @@ class Scheduler(BaseScheduler):
             self.canonicalizer,
             max_redirects=config.max_redirects,
             give_up_s=config.give_up_s if config.mode == "once" else None,
+            timeout_s=self._timeout_s,
             rng=random.Random(),
+            crawl_delay_cap_s=config.crawl_delay_cap_s,
         )
+        self._resolver = resolver_of(crawler)
+        self._ip_exceptions = Exceptions(config.ip_delay_except)
         self._reason: str | None = None
         self._warned_local = False
         if config.lease_s < 3 * self._timeout_s:
@@ -96,7 +102,7 @@ class Scheduler(BaseScheduler):
             arguments,
             self._worker_id,
             self.canonicalizer,
-            Hooks(self._wake, self._ended, self._count, self._starting),
+            Hooks(self._wake, self._ended, self._count, self._starting, self._address_of),
             settings.get("USER_AGENT") or "",
         )
         try:
@@ -139,6 +145,14 @@ class Scheduler(BaseScheduler):
         slot: Any = getattr(self.crawler.engine, "_slot", None)
         if slot is not None and slot.closing is None:
             slot.nextcall.schedule()
+
+    async def _address_of(self, name: str) -> str:
+        """Looks a name up as soon as it is known that it will be needed."""
+        try:
+            ip = (await self._resolver.resolve(name)).ip
+        except FetchError:
+            return ""
+        return "" if self.crawl.frontier.limits.ip_delay_s == 0 or self._ip_exceptions.contains(ip) else ip
 
     def _starting(self) -> bool:
         return getattr(self.crawler.engine, "_start", None) is not None
@@ -226,7 +240,9 @@ class Scheduler(BaseScheduler):
         else:
             request = from_fields(entry.url, entry.request, self._spider)
         request.errback = request.errback or self._failed
-        request.meta.update(depth=entry.depth, download_slot=DOWNLOAD_SLOT, crawlweb_deadline=lease.expires)
+        request.meta.update(depth=entry.depth, download_slot=DOWNLOAD_SLOT, crawlweb_deadline=job.until)
+        if job.ip:
+            request.meta["crawlweb_ip"] = job.ip
         return request
 
     def _failed(self, failure: Failure) -> Failure:
@@ -250,10 +266,10 @@ class Scheduler(BaseScheduler):
         verdict = self._judge.response(job, response.status, location, retry_after, response.body, sent, follow)
         if "wrong_type" in response.flags:
             verdict = replace(verdict, is_page=False)
-        if verdict.robots is not None and verdict.robots.decision != "redirect":
-            self.crawl.worker.learn_rules(job.origin, verdict.robots)
+        if verdict.is_page:
+            self.crawl.worker.had_page(job.origin)
         if verdict.link is not None:
-            if self.crawl.scope.contains(Target(verdict.link.entry.url, verdict.link.key, verdict.link.host)):
+            if job.robots_url or self.crawl.scope.contains(Target(verdict.link.entry.url, verdict.link.key, verdict.link.host)):
                 self.crawl.worker.outbox.add_links([verdict.link], job.ticket)
             else:
                 self._count("redirects/out_of_scope")
@@ -269,6 +285,14 @@ class Scheduler(BaseScheduler):
         """No response. Is the error the spider's?"""
         verdict = self._verdicts[request] = self._judge.failure(self._jobs[request], error, sent or Sent())
         return verdict.is_last
+
+    def _learn(self, job: Job, verdict: Verdict) -> None:
+        """What a request for robots.txt brought."""
+        worker = self.crawl.worker
+        if verdict.robots is not None and verdict.robots.decision != "redirect":
+            worker.learn_rules(job.origin, verdict.robots, STALE_CACHED_S if verdict.outcome.stale_robots else RULES_S)
+        if verdict.news is not None:
+            worker.tell(job, verdict.news)
 
     def add_links(self, request: Request, targets: list[Target]) -> None:
         """Links of a page, in bulk; the page is complete when they are in the frontier. They pass no spider middleware."""
@@ -287,6 +311,8 @@ class Scheduler(BaseScheduler):
             verdict = Verdict(Outcome(job.lease, "d"), "replaced") if replaced else self._judge.failure(job, None, Sent())
         if verdict.stat:
             self._count(verdict.stat)
+        if job.robots_url:
+            self._learn(job, verdict)
         if job.lease.entry.request and verdict.outcome.way in "dx" and verdict.link is None:
             self._local.drop(job.lease.entry.request)
         key = self.canonicalizer.url_key(job.lease.entry.url) if verdict.is_page and self.crawl.max_pages is not None else None

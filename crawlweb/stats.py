@@ -17,13 +17,20 @@ STATS = {
     "crawlweb/links/invalid": "links that are no http or https URL, or too long",
     "crawlweb/links/repeated": "links whose key the page had before",
     "crawlweb/redirects": "redirects put into the frontier",
+    "crawlweb/redirects/known": "redirects to a page that was known: an alias of it now",
+    "crawlweb/siblings": "URLs that were not found, whose other spelling is tried",
+    "crawlweb/refusals": "pages that look like a refusal: 403, a captcha, nothing (policy/refusals.py)",
+    "crawlweb/ip/refused": "leases given back because their address had no turn free",
     "crawlweb/redirects/<why>": "redirects not followed: too_many, loop, invalid, out_of_scope",
     "crawlweb/seeds": "seeds read",
     "crawlweb/seeds/new": "seeds that the exact set did not know",
     "crawlweb/leases": "leases received",
     "crawlweb/leases/returned": "leases given back unfetched",
     "crawlweb/leases/late": "leases that had run out when their page was finished",
-    "crawlweb/robots/fetched/<decision>": "robots.txt answers: rules, allow, redirect, redirect_other_host, unreachable",
+    "crawlweb/robots/fetched/<decision>": (
+        "robots.txt answers: rules, allow, redirect, redirect_other_host, unreachable, unreachable_allow (after 30 days), "
+        "stale (an old copy holds), defer (429); no rules because of a redirect that is too_many, loop, invalid"
+    ),
     "crawlweb/robots/disallowed": "URLs that robots.txt disallows",
     "crawlweb/errors/<kind>": "failures by kind (policy/retry.py)",
     "crawlweb/dead": "URLs that became dead letters when this worker completed them (not: of dead hosts, of expired leases)",

@@ -11,17 +11,19 @@ import itertools
 import logging
 import math
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 from .errors import FrontierError
 from .frontier.frontier import Frontier, Lease, Link, Outcome
 from .frontier.meta import SEEDING_S, Meta
-from .outbox import FLUSH_S, Ended, Outbox, Ticket, Told
+from .outbox import FLUSH_S, Ended, Outbox, RecentKeys, Ticket, Told
 from .policy import robots
 from .policy.hosts import is_on_host
 from .records import boottime
+from .turns import IpTurns
 
 logger = logging.getLogger(__name__)
 
@@ -32,24 +34,57 @@ POLL_MIN_S = 0.01
 POLLS_AT_ONCE = 16
 RULES_CACHED = 20_000
 RULES_S = 3600.0
+ORIGINS_REMEMBERED = 50_000  # that had pages
+STALE_CACHED_S = 60.0  # rules of a robots.txt that could not be renewed
 NEVER_SEEDED_S = 60.0
 CLOSE_S = 30.0
 
 
 @dataclass(slots=True)
 class Job:
-    """A lease and what to do with it: fetch its page, or (`robots_url`) the robots.txt that must be known first."""
+    """A lease and what to do with it: fetch its page, or (`robots_url`) the robots.txt of `origin`, which must be known first.
+
+    `robots_host`: the host of that origin; not the lease's where its robots.txt redirects to another host. `stale_robots`: an old copy.
+    `ip`: the address whose turn was taken, usable until `ip_until` (boottime).
+    """
 
     lease: Lease
     origin: str
     robots_url: str = ""
     robots_hops: int = 0
+    robots_host: str = ""
+    stale_robots: robots.Answer | None = None
+    origin_has_pages: bool = False
+    ip: str = ""
+    ip_until: float = math.inf
     ticket: Ticket = field(default_factory=Ticket)
+
+    @property
+    def until(self) -> float:
+        """The request must have ended then; boottime."""
+        return min(self.lease.expires, self.ip_until)
+
+
+ROBOTS_FOR = "robots"  # in an entry's request: it is the robots.txt of an origin of another host
+
+
+def robots_request(host: str, origin: str, hops: int) -> dict[str, object]:
+    return {ROBOTS_FOR: [host, origin, hops]}
+
+
+def robots_requested(request: Mapping[str, object]) -> tuple[str, str, int] | None:
+    """host, origin and hops of `robots_request`; None: it is another request. ValueError: it is none of ours."""
+    if ROBOTS_FOR not in request:
+        return None
+    match request[ROBOTS_FOR]:
+        case [str(host), str(origin), int(hops)] if is_on_host(origin + "/", host) and 0 < hops <= robots.MAX_HOPS:
+            return host, origin, hops
+    raise ValueError("not a request for a robots.txt")
 
 
 class Worker:
-    """`capacity`: leases in hand at a time. `wake` is called when `next_job` may have something, `ended` when the crawl is over (why);
-    `starting`: is the spider still giving start requests?"""
+    """`capacity`: leases in hand at a time. `address_of`: of a host name, '' where no clock of its address is in force. `wake` is called
+    when `next_job` may have something, `ended` when the crawl is over (why); `starting`: is the spider still giving start requests?"""
 
     def __init__(
         self,
@@ -65,6 +100,8 @@ class Worker:
         count: Callable[..., None],
         url_key: Callable[[str], bytes],
         starting: Callable[[], bool] = lambda: False,
+        address_of: Callable[[str], Awaitable[str]] | None = None,
+        crawl_delay_cap_s: float = robots.CRAWL_DELAY_CAP_S,
     ) -> None:
         self.frontier, self.meta = frontier, meta
         told = Told(lambda p: self._ask(p, 0), self._completing, self._completed, count, self._spawn)
@@ -74,6 +111,9 @@ class Worker:
         self.seeding = 0
         self._capacity, self._fetch_s, self._once, self._max_pages = capacity, fetch_s, once, max_pages
         self._wake, self._ended, self._count, self._url_key, self._starting = wake, ended, count, url_key, starting
+        self._address_of, self._crawl_delay_cap_s = address_of, crawl_delay_cap_s
+        self._origins_with_pages = RecentKeys(ORIGINS_REMEMBERED)
+        self._turns = IpTurns(frontier, self._turn_came, self._turn_refused)
         self._jobs: list[tuple[float, int, Job]] = []  # heap by not-before
         self._order = itertools.count()
         self._due = [0.0] * frontier.partitions
@@ -92,7 +132,10 @@ class Worker:
 
     def start(self) -> None:
         self._started = boottime()
-        for loop in (self._lease_forever(), self.outbox.flush_forever(), self._renew_forever(), self._watch_end()):
+        loops = [self._lease_forever(), self.outbox.flush_forever(), self._renew_forever(), self._watch_end()]
+        if self._address_of is not None:
+            loops.append(self._turns.ask_forever())
+        for loop in loops:
             self._spawn(loop)
 
     def next_job(self) -> Job | None:
@@ -105,7 +148,7 @@ class Worker:
         now = boottime()
         while self._jobs and self._jobs[0][0] <= now:
             job = heapq.heappop(self._jobs)[2]
-            if self._full or job.lease.expires - now < self._fetch_s:
+            if self._full or job.until - now < self._fetch_s:
                 self.give_back(job)
                 continue
             return job
@@ -115,7 +158,17 @@ class Worker:
 
     def finish(self, job: Job, outcome: Outcome, page_key: bytes | None = None) -> None:
         """The page of a job has left the engine. `page_key`: it counts for max_pages under this key."""
+        if job.ip:
+            self._turns.end(job.ip, job.lease.token, outcome.ended)
         self.outbox.finish(job.ticket, outcome, page_key)
+
+    def tell(self, job: Job, news: Callable[[Lease], Outcome]) -> None:
+        """The job is complete only when the host whose robots.txt it fetched knows."""
+        host = job.robots_host
+        self.outbox.hold(job.ticket, self.frontier.tell(host, news), lambda: self._ask(self.frontier.partition_of(host), 0))
+
+    def had_page(self, origin: str) -> None:
+        self._origins_with_pages.add(origin.encode())
 
     def give_back(self, job: Job) -> None:
         self._count("leases/returned")
@@ -130,7 +183,7 @@ class Worker:
 
     @property
     def busy(self) -> bool:
-        return bool(self.in_hand or self.seeding or self.outbox.unsent or self._starting())
+        return bool(self.in_hand or self.seeding or self.outbox.unsent or self._turns.unsent or self._starting())
 
     # -- outcomes out -------------------------------------------------------------------------------------------------
 
@@ -207,53 +260,105 @@ class Worker:
                 if not ok:
                     self.finish(Job(lease, ""), Outcome(lease, "l", wait_s=1.0))
             leases = [lease for lease, ok in zip(leases, allowed, strict=True) if ok]
-        unknown: dict[str, list[str]] = defaultdict(list)
+        known = await self._known_robots(leases)
         for lease in leases:
-            origin = robots.origin_of(lease.entry.url)
-            if self.rules_of(origin) is None and origin not in unknown[lease.host]:
-                unknown[lease.host].append(origin)
-        answers: dict[str, robots.Answer] = {}
-        asked = [(host, origins) for host, origins in unknown.items() if origins]
-        for (_, origins), values in zip(asked, await asyncio.gather(*(self.frontier.robots(h, o) for h, o in asked)), strict=True):
-            for origin, value in zip(origins, values, strict=True):
-                if value is None:
-                    continue
-                try:
-                    answers[origin] = robots.Answer.unpack(value)
-                except robots.NotRobots:
-                    self._count("quarantined")
-                    continue
-                if answers[origin].decision != "redirect":
-                    self.learn_rules(origin, answers[origin])
-        for lease in leases:
-            self._make_job(lease, answers)
+            self._make_job(lease, known)
         if leases:
             self._wake()
 
-    def learn_rules(self, origin: str, answer: robots.Answer) -> robots.Rules:
-        rules = robots.Rules(answer)
-        self._rules[origin] = (boottime() + RULES_S, rules)
+    async def _known_robots(self, leases: Iterable[Lease]) -> dict[str, tuple[robots.Answer, bool]]:
+        """What Redis has for the origins whose rules are not in memory, and is it fresh? Learns those that are."""
+        unknown: dict[str, list[str]] = defaultdict(list)
+        for lease in leases:
+            origin = robots.origin_of(lease.entry.url)
+            if self.rules_of(origin) is None and origin not in unknown[lease.host] and ROBOTS_FOR not in lease.entry.request:
+                unknown[lease.host].append(origin)
+        known: dict[str, tuple[robots.Answer, bool]] = {}
+        asked = [(host, origins) for host, origins in unknown.items() if origins]
+        for (_, origins), rows in zip(asked, await asyncio.gather(*(self.frontier.robots(h, o) for h, o in asked)), strict=True):
+            for origin, kept in zip(origins, rows, strict=True):
+                if kept is None:
+                    continue
+                try:
+                    answer = robots.Answer.unpack(kept.value)
+                except robots.NotRobots:
+                    self._count("quarantined")
+                    continue
+                fresh_s = answer.ttl_s - (robots.KEPT_S - kept.left_s)
+                known[origin] = answer, fresh_s > 0
+                if answer.decision != "redirect" and (fresh_s > 0 or kept.holds):
+                    self.learn_rules(origin, answer, fresh_s if fresh_s > 0 else STALE_CACHED_S)
+        return known
+
+    def learn_rules(self, origin: str, answer: robots.Answer, hold_s: float = RULES_S) -> robots.Rules:
+        rules = robots.Rules(answer, delay_cap_s=self._crawl_delay_cap_s, base=robots.robots_url(origin))
+        self._rules[origin] = (boottime() + min(hold_s, RULES_S), rules)
         if len(self._rules) > RULES_CACHED:
             self._rules.popitem(last=False)
         return rules
 
-    def _make_job(self, lease: Lease, answers: dict[str, robots.Answer]) -> None:
+    def _make_job(self, lease: Lease, known: Mapping[str, tuple[robots.Answer, bool]]) -> None:
         origin = robots.origin_of(lease.entry.url)
-        job = Job(lease, origin)
-        rules = self.rules_of(origin)
-        if rules is None:
-            hop = answers.get(origin)
-            job.robots_url, job.robots_hops = robots.robots_url(origin), 0
-            if hop and is_on_host(hop.to, lease.host):
-                job.robots_url, job.robots_hops = hop.to, hop.hops
+        job = Job(lease, origin, robots_host=lease.host, origin_has_pages=origin.encode() in self._origins_with_pages)
+        try:
+            elsewhere = robots_requested(lease.entry.request)
+        except ValueError:
+            self._count("quarantined")
+            self.finish(job, Outcome(lease, "q", arg="request"))
+            return
+        if elsewhere is not None:
+            job.robots_host, job.origin, job.robots_hops = elsewhere
+            job.robots_url = lease.entry.url
+        elif (rules := self.rules_of(origin)) is None:
+            job.robots_url = robots.robots_url(origin)
+            answer, is_fresh = known.get(origin, (None, False))
+            if answer is not None and answer.decision == "redirect":
+                if is_fresh and is_on_host(answer.to, lease.host):
+                    job.robots_url, job.robots_hops = answer.to, answer.hops
+            else:
+                job.stale_robots = answer
         elif not rules.allows(lease.entry.url):
-            self._count("robots/disallowed")
-            self.finish(job, Outcome(lease, "d"))
+            others = [data for data, url in lease.shown if robots.origin_of(url) == origin and not rules.allows(url)]
+            self._count("robots/disallowed", 1 + len(others))
+            self.finish(job, Outcome(lease, "n", arg=others))
             return
         if self.closing:
             self.give_back(job)
+        elif self._address_of is None:
+            self._push(job, lease.not_before)
         else:
-            heapq.heappush(self._jobs, (lease.not_before, next(self._order), job))
+            self._spawn(self._resolve(job))
+
+    def _push(self, job: Job, not_before: float) -> None:
+        heapq.heappush(self._jobs, (not_before, next(self._order), job))
+
+    # -- turns of addresses ---------------------------------------------------------------------------------------------
+
+    async def _resolve(self, job: Job) -> None:
+        """The name is looked up when the lease arrives; where that fails, the request will find the failure in the resolver's cache."""
+        assert self._address_of is not None
+        job.ip = await self._address_of(urlsplit(job.robots_url or job.lease.entry.url).hostname or "")
+        if self.closing:
+            job.ip = ""
+            self.give_back(job)
+        elif job.ip:
+            self._turns.wish(job, job.lease.not_before)
+        else:
+            self._push(job, job.lease.not_before)
+            self._wake()
+
+    def _turn_came(self, job: Job, not_before: float, until: float) -> None:
+        job.ip_until = until
+        if self.closing:
+            self.give_back(job)
+            return
+        self._push(job, max(not_before, job.lease.not_before))
+        self._wake()
+
+    def _turn_refused(self, job: Job, wait_s: float) -> None:
+        self._count("ip/refused")
+        job.ip = ""
+        self.finish(job, Outcome(job.lease, "l", wait_s=wait_s))
 
     async def _renew_forever(self) -> None:
         period_s = self.frontier.limits.lease_s / 3
@@ -308,6 +413,9 @@ class Worker:
         """No further job; what is buffered goes back."""
         if not self.closing:
             self.closing = True
+            for job in self._turns.take_back():
+                job.ip = ""
+                self.give_back(job)
             while self._jobs:
                 self.give_back(heapq.heappop(self._jobs)[2])
 
@@ -315,7 +423,7 @@ class Worker:
         """Sends everything that waits. After `CLOSE_S` without Redis the rest is left to expire."""
         self.stop()
         deadline = boottime() + CLOSE_S
-        while (self.outbox.unsent or self._polls) and not self._failed and boottime() < deadline:
+        while (self.outbox.unsent or self._turns.unsent or self._polls) and not self._failed and boottime() < deadline:
             await asyncio.sleep(FLUSH_S)
         if self.outbox.unsent:
             logger.error("not all could be sent to Redis: %d leases will expire, and their pages be fetched again", len(self.in_hand))

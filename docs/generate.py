@@ -22,6 +22,7 @@ BEGIN, END = "<!-- python bench/scale.py -->", "<!-- end -->"
 TYPES = {"str": "text", "int": "whole number", "float": "number", "bool": "True, False", "tuple[str, ...]": "list"}
 SCOPES = {
     "partition": "In a partition: `{<crawl>:<partition>}:` and",
+    "addresses": "Of a shard of addresses: `{<crawl>:ip:<shard>}:` and",
     "crawl": "Of the whole crawl: `{<crawl>}:` and",
 }
 

@@ -4,8 +4,8 @@
 
 `p`: priority, `f`, `e`: failures and expiries in base 36, which the scripts read and count; `depth` in base 36. A URL on its host or on
 `www.` there leaves them out: `/…` https, `-/…` http, `+/…` https with `www.`, `*/…` http with `www.`. `more`: JSON, empty for a plain
-link: `h` redirects behind it, `c` their URL keys in hexadecimal, `u` the URL that began them, `r` a Scrapy request that is more than a
-plain GET.
+link: `h` redirects behind it, `c` their URL keys in hexadecimal, `u` the URL that began them, `s` 1 for the other spelling of a URL that
+failed, `r` a Scrapy request that is more than a plain GET.
 """
 
 from __future__ import annotations
@@ -72,6 +72,8 @@ def encode(entry: Entry, host: str) -> bytes:
         more["c"] = [key.hex() for key in entry.chain]
     if entry.found_as:
         more["u"] = entry.found_as
+    if entry.sibling:
+        more["s"] = 1
     if entry.request:
         more["r"] = entry.request
     text = "\t".join(
@@ -117,6 +119,7 @@ def decode(data: bytes, host: str) -> Entry:
         hops=hops,
         found_as=found_as,
         chain=tuple(bytes.fromhex(key) for key in chain),
+        sibling=bool(more.get("s")),
         failures=int(head[1], 36),
         expiries=int(head[2], 36),
         request=request,

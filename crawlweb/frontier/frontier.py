@@ -10,6 +10,7 @@ import re
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar, cast
 
 import msgpack  # type: ignore[import-untyped]
@@ -21,12 +22,13 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from ..errors import FrontierError
 from ..records import Entry, boottime
 from . import codec, scripts
-from .keys import partition_of, partition_prefix
+from .keys import ip_shard_key, ip_shard_of, ip_shards, partition_of, partition_prefix
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 NORMAL, EXACT, UNCHECKED = 0, 10, 20  # how a link is tested: the seen-set, the exact set (seeds), not at all
+REQUEUED_AT_ONCE = 100
 GUARD_MS = 5  # a request counts as ended so much later: three clocks are rounded, and a server sees its end after we do
 # Full, or not itself for a while; out of a script the word stands in the middle of the text.
 _PASSING_WORDS = re.compile(r"\b(OOM|MISCONF|READONLY|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|NOREPLICAS)\b")
@@ -45,7 +47,10 @@ class Link:
 
 @dataclass(slots=True)
 class Lease:
-    """A URL in this worker's hands. `expires` moves when it is renewed; times are seconds of `boottime()`."""
+    """A URL in this worker's hands. `expires` moves when it is renewed; times are seconds of `boottime()`.
+
+    `shown`: entries that come next on this host, as Redis has them, and their URLs; only after robots.txt disallowed its last one.
+    """
 
     token: str
     partition: int
@@ -53,8 +58,58 @@ class Lease:
     entry: Entry
     not_before: float
     expires: float
-    host_failures: int = 0  # in a row, as of now
-    unreachable_ms: int = -1  # since its robots.txt cannot be had; -1: it can
+    origin_failures: int = 0  # in a row, of the origin
+    trouble_s: float | None = None  # since the first of them
+    shown: tuple[tuple[bytes, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OriginFailed:
+    """An origin is in trouble: its URLs wait `gap_s` at first, twice as long after each failure in a row, `most_s` at the most, `retry_after_s`
+    at the least. After `dead_after` failures in a row (None: never) or `give_up_s` of trouble (None: never) it is dead for `dead_s`: its URLs
+    become dead letters. `struggling`: the gap is halved by every answer, instead of ended by the first."""
+
+    reason: str
+    gap_s: float
+    most_s: float
+    jitter: float = 1.0
+    retry_after_s: float = 0.0
+    dead_after: int | None = None
+    dead_s: float = 3600.0
+    give_up_s: float | None = None
+    struggling: bool = False
+    urls_wait: bool = False  # dead by `dead_after`: URLs without another spelling wait, and are dead letters only when it is given up
+
+
+@dataclass(frozen=True, slots=True)
+class PushedBack:
+    """The host asked for fewer requests: it rests, as OriginFailed says of an origin that is struggling."""
+
+    gap_s: float
+    most_s: float
+    jitter: float = 1.0
+    retry_after_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """When nearly all pages of a host look like refusals after good ones, it rests: `first_s`, then twice as long each time. After `give_up_s`
+    of it (None: never) it is dead for `dead_s`."""
+
+    first_s: float
+    most_s: float
+    give_up_s: float | None
+    dead_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class PageSeen:
+    """A page of the host; `rest`: it looks like a refusal, None: it is a good one."""
+
+    rest: Refused | None = None
+
+
+GOOD_PAGE = PageSeen()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +123,59 @@ class Outcome:
     wait_s: float = 0.0
     arg: Any = None
     robots: tuple[str, bytes, int, int] | None = None  # origin, value, ms it lives, crawl-delay ms (-1: none)
+    origin: str = ""  # whose trouble it is, if not of the URL's
+    failed: OriginFailed | None = None
+    pushed_back: PushedBack | None = None
+    stale_robots: tuple[str, float] | None = None  # origin; seconds that the copy of its robots.txt still holds
+    page: PageSeen | None = None
+
+    def signs(self) -> dict[str, object] | None:
+        signs: dict[str, object] = {}
+        if self.origin:
+            signs["at"] = self.origin
+        if f := self.failed:
+            dead_after, give_up_ms = f.dead_after or 0, -1 if f.give_up_s is None else _ms(f.give_up_s)
+            waits = _ms(f.gap_s), _ms(f.most_s), f.jitter, _ms(f.retry_after_s)
+            signs["o"] = (f.reason, *waits, dead_after, _ms(f.dead_s), give_up_ms, int(f.struggling), int(f.urls_wait))
+        if b := self.pushed_back:
+            signs["p"] = (_ms(b.gap_s), _ms(b.most_s), b.jitter, _ms(b.retry_after_s))
+        if self.stale_robots:
+            signs["s"] = (self.stale_robots[0], _ms(self.stale_robots[1]))
+        if self.page is not None:
+            g = self.page.rest
+            signs["k"] = 0 if g is None else (_ms(g.first_s), _ms(g.most_s), -1 if g.give_up_s is None else _ms(g.give_up_s), _ms(g.dead_s))
+        return signs or None
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRobots:
+    """A robots.txt in Redis. `left_s`: until it is forgotten; `holds`: it is old, but the last try to renew it failed a moment ago."""
+
+    value: bytes
+    left_s: float
+    holds: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """What an operator wants of a host; None: as the crawler finds. `delay_s`: instead of crawl-delay, latency and minimum, but not below the
+    minimum unless `below_minimum`; `concurrency`: leases at a time, `delay_s` from start to start; `pause_until`: Unix time."""
+
+    delay_s: float | None = None
+    concurrency: int | None = None
+    pause_until: float | None = None
+    below_minimum: bool = False
+
+    def pack(self) -> str:
+        values = (self.delay_s and _ms(self.delay_s), self.concurrency, self.pause_until and _ms(self.pause_until))
+        return " ".join(["-" if value is None else str(value) for value in values] + [str(int(self.below_minimum))])
+
+    @classmethod
+    def unpack(cls, text: str) -> Override:
+        """ValueError for anything that `pack` did not make."""
+        delay, concurrency, pause, below = text.split(" ")
+        delay_s, pause_s = (None if value == "-" else int(value) / 1000 for value in (delay, pause))
+        return cls(delay_s, None if concurrency == "-" else int(concurrency), pause_s, below == "1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +185,7 @@ class Limits:
     min_delay_s: float = 1.0
     latency_factor: float = 10.0
     latency_cap_s: float = 30.0
+    ip_delay_s: float = 0.5
     lease_s: float = 60.0
     look_ahead_s: float = 0.5
     expected_urls: int = 1_000_000
@@ -95,6 +204,12 @@ class Counts:
 
 def _ms(seconds: float) -> int:
     return round(seconds * 1000)
+
+
+def _shown(rows: Iterable[bytes], host: str) -> Iterable[tuple[bytes, str]]:
+    for data in rows:
+        with contextlib.suppress(ValueError):
+            yield data, codec.decode(data, host).url
 
 
 class Frontier:
@@ -185,7 +300,7 @@ class Frontier:
         received = boottime()
         next_ms, *rows = msgpack.unpackb(answer, raw=True)
         leases = []
-        for token, host_bytes, data, wait_ms, failures, unreachable_ms in rows:
+        for token, host_bytes, data, wait_ms, failures, trouble_ms, shown in rows:
             try:
                 host = host_bytes.decode()
                 entry = codec.decode(data, host)
@@ -194,9 +309,10 @@ class Frontier:
                 broken = Lease(token.decode(), partition, host_bytes.decode(errors="replace"), Entry(""), received, sent)
                 await self.complete(partition, [Outcome(broken, "q", arg="entry")])
                 continue
-            leases.append(
-                Lease(token.decode(), partition, host, entry, received + wait_ms / 1000, sent + limits.lease_s, failures, unreachable_ms)
-            )
+            trouble_s = None if trouble_ms < 0 else trouble_ms / 1000
+            lease = Lease(token.decode(), partition, host, entry, received + wait_ms / 1000, sent + limits.lease_s, failures, trouble_s)
+            lease.shown = tuple(_shown(shown, host))
+            leases.append(lease)
         return (None if next_ms < 0 else next_ms / 1000), leases
 
     async def complete(self, partition: int, outcomes: Sequence[Outcome]) -> str:
@@ -206,7 +322,8 @@ class Frontier:
         def row(o: Outcome, now: float) -> list[object]:
             age = -1 if o.ended is None else max(0, _ms(now - o.ended) - GUARD_MS)
             latency = -1 if o.latency_s is None else _ms(o.latency_s)
-            return [o.lease.token, o.lease.host, o.way, age, latency, _ms(o.wait_s), o.arg or False, o.robots or False]
+            arg = o.arg if o.arg is not None else False
+            return [o.lease.token, o.lease.host, o.way, age, latency, _ms(o.wait_s), arg, o.robots or False, o.signs() or False]
 
         async with self._locks["complete", partition]:
             number = next(self._numbers)
@@ -236,11 +353,74 @@ class Frontier:
                     gone.append(lease)
         return gone
 
-    async def robots(self, host: str, origins: Sequence[str]) -> list[bytes | None]:
+    async def robots(self, host: str, origins: Sequence[str]) -> list[KeptRobots | None]:
         """What is known of the robots.txt files of a host's origins."""
-        prefix = self.key(self.partition_of(host), "robots:")
-        names = [prefix + origin for origin in origins]
-        return await self.patiently(lambda: cast(Awaitable[list[bytes | None]], self.redis.mget(names)))
+        p = self.partition_of(host)
+
+        async def call() -> list[Any]:
+            pipe = self.redis.pipeline(transaction=False)
+            pipe.mget([self.key(p, f"robots:{origin}") for origin in origins])
+            for origin in origins:
+                pipe.pttl(self.key(p, f"robots:{origin}"))
+                pipe.exists(self.key(p, f"stale:{origin}"))
+            return await pipe.execute()
+
+        values, *rest = await self.patiently(call)
+        return [
+            None if value is None else KeptRobots(value, max(0, ttl) / 1000, bool(holds))
+            for value, ttl, holds in zip(values, rest[::2], rest[1::2], strict=True)
+        ]
+
+    async def tell(self, host: str, outcome: Callable[[Lease], Outcome]) -> None:
+        """News of a host that does not come with a lease."""
+        p = self.partition_of(host)
+        await self.complete(p, [outcome(Lease("", p, host, Entry(""), 0.0, 0.0))])
+
+    def ip_shard_of(self, address: str) -> int:
+        return ip_shard_of(address, self.partitions)
+
+    @property
+    def ip_shards(self) -> int:
+        return ip_shards(self.partitions)
+
+    async def ip_turns(
+        self, shard: int, ends: Sequence[tuple[str, str, float | None]], wishes: Sequence[tuple[str, str, str]]
+    ) -> list[float]:
+        """Ends holds (address, token, boottime of the request's end, None if nothing was sent), then takes others (address, host, token). For each
+        wish the seconds until it may be used; negative: refused, to be asked for again after so many."""
+        limits, key = self.limits, ip_shard_key(self.crawl, shard)
+
+        def call() -> Awaitable[Any]:
+            now = boottime()
+            rows = [(address, token, -1 if ended is None else max(0, _ms(now - ended) - GUARD_MS)) for address, token, ended in ends]
+            times = _ms(limits.ip_delay_s), _ms(limits.lease_s), _ms(limits.look_ahead_s)
+            return scripts.run(self.redis, "ip", key, *times, msgpack.packb(rows), msgpack.packb(list(wishes)))
+
+        answer = await self.patiently(call)
+        return [ms / 1000 for ms in msgpack.unpackb(answer)]
+
+    async def override(self, host: str, override: Override | None) -> None:
+        """Sets or takes back what an operator wants of a host; it outlives every worker."""
+        await self._step("override", self.partition_of(host), host, "" if override is None else override.pack())
+
+    async def overrides(self) -> dict[str, Override]:
+        found = {}
+        for p in range(self.partitions):
+            rows = await self.patiently(partial(cast(Any, self.redis.hgetall), self.key(p, "overrides")))
+            for host, text in rows.items():
+                with contextlib.suppress(ValueError):
+                    found[host.decode()] = Override.unpack(text.decode())
+        return found
+
+    async def requeue(self, reason: str = "", host: str = "") -> int:
+        """Puts dead letters back into the frontier; all, or those with a reason, of a host. How many."""
+        moved = 0
+        for p in [self.partition_of(host)] if host else range(self.partitions):
+            left = await self.patiently(partial(cast(Any, self.redis.llen), self.key(p, "dead")))
+            while left > 0:
+                moved += int(await self._step("requeue", p, min(left, REQUEUED_AT_ONCE), reason, host))
+                left -= REQUEUED_AT_ONCE
+        return moved
 
     async def counts(self) -> Counts:
         """Two equal answers with nothing pending mean that the crawl is at its end (design: end of a crawl)."""

@@ -10,7 +10,8 @@ SCHEMA = 1
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One row: `name` after the prefix; `scope` tells the prefix: a partition's `{crawl:p}:` or the crawl's `{crawl}:`."""
+    """One row: `name` after the prefix; `scope` tells the prefix: a partition's `{crawl:p}:`, a shard of
+    addresses' `{crawl:ip:s}:`, or the crawl's `{crawl}:`."""
 
     name: str
     scope: str
@@ -26,22 +27,33 @@ KEYS = (
         "last time, sequence number, counters: enq, done, dead, merged, requests, expired, late, quarantined, foreign",
     ),
     Key("front:<k>", "partition", "list", "front queue of priority k: host tokens `host \\t serial \\t entry or nothing`"),
-    Key("host:<host>", "partition", "hash", "state, clock and quantum of a host (fields: lua/place.lua); expires 30 d after its last URL"),
+    Key("host:<host>", "partition", "hash", "state, clock and quantum of a host (fields: lua/host.lua); expires 30 d after its last URL"),
     Key("back:<host>", "partition", "zset", "back queue: the host's next URLs, at most 64, by priority and sequence number"),
     Key("park:<host>", "partition", "list", "the rest of the host's URLs, oldest first"),
     Key("ready", "partition", "zset", "active hosts by next-allowed time, ms"),
-    Key("asleep", "partition", "zset", "hosts whose time is more than 60 s away, or that rest (over 1 s), ms"),
+    Key(
+        "asleep",
+        "partition",
+        "zset",
+        "hosts whose time is more than 60 s away, that rest (over 1 s), or all of whose URLs are of blocked origins, ms",
+    ),
     Key("wait", "partition", "zset", "URLs with a time of their own, ms: `host \\t score \\t entry`"),
+    Key("wait:<host> <origin>", "partition", "list", "URLs of a blocked origin, first to be tried first: `score \\t entry`"),
     Key("leases", "partition", "zset", "leases in flight by expiry, ms"),
     Key("leased", "partition", "hash", "what a lease holds: `host \\t score \\t entry`"),
     Key("exact", "partition", "set", "URL keys of seeds"),
     Key("bloom", "partition", "hash", "layers of the seen-set: blocks, capacity, keys"),
     Key("bloom:<layer>:<segment>", "partition", "string", "a segment of the seen-set, at most 4 MiB - 64 B"),
-    Key("robots:<origin>", "partition", "string", "robots.txt as fetched, with its decision (policy/robots.py); expires"),
+    Key("alias:<3 hex digits>", "partition", "hash", "URL keys of redirects → URL key of the page that was known already, 16 bytes each"),
+    Key("robots:<origin>", "partition", "string", "robots.txt as fetched, with its decision (policy/robots.py); expires after 30 d"),
+    Key("stale:<origin>", "partition", "string", "robots.txt could not be renewed: the copy holds until this expires"),
+    Key("overrides", "partition", "hash", "what operators want of hosts: `delay-ms concurrency pause-until-ms below-minimum`"),
     Key("call:<worker>", "partition", "hash", "a worker's last call of each step and its answer; expires after 1 h"),
     Key("dead", "partition", "list", "dead letters: `ms \\t host \\t reason \\t entry`"),
     Key("quarantine", "partition", "list", "what was found and is not ours: `where \\t what`"),
     Key("foreign:<n>:<key>", "partition", "any", "a key of another type that stood in the way of ours"),
+    Key("ip:<address>", "addresses", "hash", "clock of an address: who holds it, until when, next-allowed ms (lua/ip.lua)"),
+    Key("turns:<address>", "addresses", "zset", "hosts that wait for an address, by the ms of their turn"),
     Key("meta", "crawl", "hash", "what is equal for all workers of a crawl"),
     Key("scope", "crawl", "set", "hosts or domains of the seeds, where the scope is not `any`"),
     Key("seeding", "crawl", "zset", "workers that are reading seeds, by the time their word expires, ms"),
@@ -61,3 +73,16 @@ def partition_prefix(crawl: str, partition: int) -> str:
 
 def crawl_key(crawl: str, name: str) -> str:
     return f"{{{crawl}}}:{name}"
+
+
+def ip_shards(partitions: int) -> int:
+    """Shards of the addresses: few, so that many addresses go into one call; more with more partitions, so that a cluster shares them."""
+    return max(1, partitions // 16)
+
+
+def ip_shard_of(address: str, partitions: int) -> int:
+    return partition_of(address, ip_shards(partitions))
+
+
+def ip_shard_key(crawl: str, shard: int) -> str:
+    return f"{{{crawl}:ip:{shard}}}:ip"

@@ -12,7 +12,7 @@ from typing import Any, cast
 from redis.asyncio import Redis
 from redis.exceptions import NoScriptError
 
-STEPS = ("enqueue", "lease", "complete", "renew", "audit")
+STEPS = ("enqueue", "lease", "complete", "renew", "audit", "override", "requeue", "ip")
 
 
 @cache
@@ -31,7 +31,7 @@ def digest(step: str) -> str:
 
 
 async def run(redis: Redis, step: str, key: str, *args: bytes | str | int | float) -> Any:
-    """Calls a step on a partition (`key`: its counters). Sends the text once where the server does not know it."""
+    """Calls a step on a partition (`key`: its counters) or a shard of addresses. Sends the text once where the server does not know it."""
     call = cast(Callable[..., Awaitable[Any]], redis.execute_command)
     try:
         return await call("EVALSHA", digest(step), 1, key, *args)

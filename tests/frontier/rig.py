@@ -71,7 +71,7 @@ class Wire:
         if args[0] == "EVALSHA" and args[1] == scripts.digest("lease") and self.active_hosts is not None:
             args = (*args[:9], self.active_hosts, *args[10:])
         answer = await self.client.execute_command(*args)
-        if args[0] == "EVALSHA" and args[1] in map(scripts.digest, ("enqueue", "lease", "complete", "renew")):
+        if args[0] == "EVALSHA" and args[1] in map(scripts.digest, ("enqueue", "lease", "complete", "renew", "override", "requeue")):
             self.sent.append(args)
             if self.lose_next:
                 self.lose_next = False

@@ -1,4 +1,4 @@
--- What every step shares.
+-- What every step of a partition shares. Uses time.
 --
 -- KEYS[1]  {crawl:p}:ctr, hash. Every other key of the partition has the same hash tag, so a step touches one cluster slot.
 -- ARGV[1]  worker, ARGV[2] sequence number of its calls of this step: a call whose answer was lost is repeated as it was.
@@ -16,17 +16,10 @@ local REST_MS = 1000                 -- the same for a host that was told to res
 local HOST_TTL_MS = 30 * 86400000    -- a host without URLs is forgotten after this
 local PRIORITY_STEP = 2 ^ 48         -- score in a back queue = priority * step + sequence number
 
-local num = tonumber
 local add = {}                       -- counters of ctr, written once at the end of the step
 
 local function count(name, by)
   add[name] = (add[name] or 0) + (by or 1)
-end
-
--- The time of the server, never going back; tests put their own in place of this function.
-local function server_ms()
-  local t = redis.call('TIME')
-  return num(t[1]) * 1000 + math.floor(num(t[2]) / 1000)
 end
 
 -- A command on a key. A key of another type is not ours: it is moved aside by name, and the command repeated.

@@ -1,34 +1,97 @@
 -- complete: how leases ended. A release is one of the ways.
--- uses: common place reclaim
+-- uses: time common host place trouble reclaim
 --
 -- ARGV[3]  minimum delay ms    ARGV[4] delay = at least this factor * average latency    ARGV[5] most ms of that latency part
--- ARGV[6]  msgpack [[token, host, way, age, latency, wait, arg, robots], ...]
+-- ARGV[6]  msgpack [[token, host, way, age, latency, wait, arg, robots, signs], ...]; token '': news of a host, without a lease
 --            age      ms since the request ended; -1: nothing was sent, the clock stays
 --            latency  ms from request to first byte; -1: no sample
 --            wait     ms: not before; meaning by way
 --            way      d done · x dead letter (arg reason) · q not ours (arg what)
 --                     l released: back to its exact place; the host rests for `wait`
 --                     w released: the URL waits for `wait` by itself
---                     r failed: one failure more, the URL waits for `wait`; arg [most failures, reason, ms that the host rests]
---                     h the host failed, not the URL: back to its place, the host rests for `wait`; arg [dead after so many in a row,
---                       ms dead, reason]
---                     u its robots.txt cannot be had: as h; arg [ms until given up (-1: never), ms dead, reason]
+--                     r failed: one failure more, the URL waits for `wait`; arg [most failures, reason]
+--                     o its origin failed, not the URL: first to be tried when the origin is (signs.o must be there)
+--                     n robots.txt disallows it; arg [more entries of the host's back queue that it disallows]
 --            robots   false or [origin, value, ms it lives, crawl-delay ms (-1: none)]
+--            signs    false or a map
+--                     o  its origin failed: [reason, first gap, most gap, jitter factor, Retry-After, dead after, ms dead, give-up ms,
+--                        1: struggling, 1: URLs wait] (trouble.lua)
+--                     at origin, if it is not the entry's    p  push-back: [first gap ms, most gap ms, jitter factor, Retry-After ms]
+--                     s  [origin, ms]: its robots.txt could not be had, the copy that is kept holds so long
+--                     k  a good page: 0; one that looks like a refusal: [first rest ms, most rest ms, give-up ms (-1: never), ms dead]
 -- Returns  a letter for each: k done as asked, x a dead letter now, g the lease was gone (only the clock moved)
--- Holds    next-allowed = end of the request + max(minimum, crawl-delay, factor * latency), and never moves back
+-- Holds    next-allowed = end of the request + max(minimum, crawl-delay, factor * latency), and never moves back; an override replaces
+--          what is in the parentheses
+
+local ORIGINS_DELAYED = 64           -- origins of a host whose crawl-delay is kept, the largest ones
+local DELAY_KEPT_MS = 30 * 86400000
+local PAGES_BEFORE = 5               -- good pages before refusals can mean that a site has blocked us
+local REFUSALS = 800000              -- share of refusals, in millionths, that means it; the average runs over about ten pages
+local REST_DOUBLINGS = 8
 
 local old = answered('c')
 if old ~= nil then return old or redis.error_reply('STALE') end
 local min_ms, factor, latency_cap_ms = num(ARGV[3]), num(ARGV[4]), num(ARGV[5])
 local ops = cmsgpack.unpack(ARGV[6])
-local ARG = {d = false, x = 'string', q = 'string', l = false, w = false, r = 'table', h = 'table', u = 'table'}
+local ARG = {d = false, x = 'string', q = 'string', l = false, w = false, r = 'table', o = false, n = 'table'}
 for _, op in ipairs(ops) do
   local kind = ARG[op[3]]
-  if kind == nil or (kind and type(op[7]) ~= kind) then return redis.error_reply('ERR no such way to end a lease: ' .. tostring(op[3])) end
+  local signs = type(op[9]) == 'table' and op[9]
+  if kind == nil or (kind and type(op[7]) ~= kind) or (op[3] == 'o' and not (signs and signs.o)) then
+    return redis.error_reply('ERR no such way to end a lease: ' .. tostring(op[3]))
+  end
 end
 local function put(set, name, value)
   local n = #set
   set[n + 1], set[n + 2] = name, value
+end
+local function ms(value) return string.format('%d', value) end
+
+-- The largest crawl-delay of a host's origins, after one of them told its own (-1: none).
+local function keep_crawl_delay(h, set, origin, delay_ms)
+  local delays = unpacked(h.cd) or {}
+  if delay_ms < 0 and not delays[origin] then return end
+  delays[origin] = delay_ms >= 0 and {delay_ms, now} or nil
+  local largest, size, smallest = 0, 0, nil
+  for name, row in pairs(delays) do
+    local delay, at = num(row[1]) or 0, num(row[2]) or 0
+    if at + DELAY_KEPT_MS < now then
+      delays[name] = nil
+    else
+      size, largest = size + 1, math.max(largest, delay)
+      if not smallest or delay < delays[smallest][1] then smallest = name end
+    end
+  end
+  if size > ORIGINS_DELAYED then delays[smallest] = nil end
+  h.c = largest
+  put(set, 'c', ms(largest))
+  put(set, 'cd', cmsgpack.pack(delays))
+end
+
+-- Is this one page more of a site that has blocked us? Then ms that the host rests; may set it dead.
+local function refused_ms(h, set, page)
+  local refused = page == 0 and 0 or 1
+  local pages, share, since, times = string.match(h.h or '0 0 0 0', '^(%d+) (%d+) (%d+) (%d+)$')
+  pages, share, since, times = num(pages) or 0, num(share) or 0, num(since) or 0, num(times) or 0
+  if refused == 0 and pages >= PAGES_BEFORE and share == 0 then return 0 end
+  local rest_ms = 0
+  share = math.floor(share * 0.9) + refused * 100000
+  if refused == 0 then
+    pages, since, times = math.min(pages + 1, PAGES_BEFORE), 0, 0
+    if share < 1000 then share = 0 end
+  elseif pages >= PAGES_BEFORE and share >= REFUSALS then
+    since = since > 0 and since or now
+    local first_ms, most_ms, give_up_ms, dead_ms = unpack(page)
+    rest_ms = math.min(first_ms * 2 ^ math.min(times, REST_DOUBLINGS), most_ms)
+    times = times + 1
+    if times == 1 then count('blocked') end
+    if give_up_ms >= 0 and now - since >= give_up_ms then
+      put(set, 'x', ms(now + dead_ms))
+      put(set, 'xr', 'blocked')
+    end
+  end
+  put(set, 'h', ms(pages) .. ' ' .. ms(share) .. ' ' .. ms(since) .. ' ' .. ms(times))
+  return rest_ms
 end
 
 local out, tokens_of, ended, held = {}, {}, {}, {}
@@ -37,32 +100,60 @@ in_thousands(tokens_of, function(...)
   for _, text in ipairs(on(TAG .. 'leased', 'HMGET', ...)) do held[#held + 1] = text end
 end)
 for i, op in ipairs(ops) do
-  local token, host, way, age, latency, wait, arg, robots = unpack(op)
+  local token, host, way, age, latency, wait, arg, robots, signs = unpack(op, 1, 9)
+  signs = signs or {}
   local key = TAG .. 'host:' .. host
-  local h = on(key, 'HMGET', 'n', 'q', 'g', 'c', 'l', 'e', 'u', 's')
-  local next_ms, crawl_delay, average = num(h[1]) or 0, num(h[4]) or 0, num(h[5])
-  local set = {}
+  local h = look(host)
+  local next_ms, rest_ms, set = h.next, 0, {}
+  local found, score, entry = read_lease(not ended[token] and held[i])
+  local is_held = found == host
   if robots then
     on(TAG .. 'robots:' .. robots[1], 'SET', robots[2], 'PX', math.max(1, robots[3]))
-    if robots[4] >= 0 then
-      crawl_delay = robots[4]
-      put(set, 'c', crawl_delay)
-    end
+    redis.call('DEL', TAG .. 'stale:' .. robots[1])
+    keep_crawl_delay(h, set, robots[1], robots[4])
   end
+  if signs.s then on(TAG .. 'stale:' .. signs.s[1], 'SET', '1', 'PX', math.max(1, signs.s[2])) end
   if latency >= 0 then
-    average = average and math.floor(average + (latency - average) / 4 + 0.5) or latency
-    put(set, 'l', average)
+    h.l = h.l and math.floor(h.l + (latency - h.l) / 4 + 0.5) or latency
+    put(set, 'l', h.l)
+  end
+  local gap_ms = 0
+  local origin = signs.at or (robots and robots[1]) or (is_held and origin_of(host, entry)) or ''
+  if signs.o and (is_held or token == '') then
+    h.b = h.b or {}
+    rest_ms = origin_failed(host, h.b, origin, signs.o)
+    save(host, h.b)
+  elseif (age >= 0 or token == '') and not signs.p and h.b and h.b[origin] then
+    gap_ms = origin_answered(host, h.b, origin, min_ms)
+    save(host, h.b)
+    if not next(h.b) then h.b = nil end
+  end
+  if signs.p then
+    local gap = math.min(signs.p[2], math.max(signs.p[1], (h.p or 0) * 2))
+    put(set, 'p', ms(gap))
+    rest_ms = math.max(rest_ms, signs.p[4], math.floor(gap * signs.p[3]))
+  elseif h.p and age >= 0 and not signs.o then
+    local gap = math.floor(h.p / 2)
+    gap_ms = math.max(gap_ms, gap)
+    if gap < min_ms then on(key, 'HDEL', 'p') else put(set, 'p', ms(gap)) end
   end
   if age >= 0 then
-    next_ms = math.max(next_ms, now - age + delay_of(min_ms, crawl_delay, factor, average, latency_cap_ms))
     count('requests')
+    local delay_ms = math.max(delay_of(h, min_ms, factor, latency_cap_ms), gap_ms)
+    if h.most == 1 then next_ms = math.max(next_ms, now - age + delay_ms) end
+    if h.x and not signs.o then on(key, 'HDEL', 'x', 'xr') end
   end
-  local rest_ms = 0
-  local found, score, entry = read_lease(not ended[token] and held[i])
-  if found == host then
+  if signs.k then rest_ms = math.max(rest_ms, refused_ms(h, set, signs.k)) end
+  if is_held then
     out[#out + 1] = 'k'
     if way == 'd' then
       count('done')
+    elseif way == 'n' then
+      count('done')
+      for _, other in ipairs(arg) do
+        if on(TAG .. 'back:' .. host, 'ZREM', other) == 1 then count('done') end
+      end
+      put(set, 'd', 1)
     elseif way == 'x' then
       dead_letter(host, entry, arg)
       out[#out] = 'x'
@@ -70,50 +161,38 @@ for i, op in ipairs(ops) do
       quarantine(arg, entry)
       count('done')
     elseif way == 'w' then
-      on(TAG .. 'wait', 'ZADD', string.format('%d', now + wait), host .. '\t' .. score_text(score) .. '\t' .. entry)
+      on(TAG .. 'wait', 'ZADD', ms(now + wait), host .. '\t' .. score_text(score) .. '\t' .. entry)
     elseif way == 'r' then
       entry = bump(entry, 2)
-      rest_ms = arg[3] or 0
       if digit(entry, 2) >= arg[1] then
         dead_letter(host, entry, arg[2])
         out[#out] = 'x'
       else
-        on(TAG .. 'wait', 'ZADD', string.format('%d', now + wait), host .. '\t' .. score_text(score) .. '\t' .. entry)
+        on(TAG .. 'wait', 'ZADD', ms(now + wait), host .. '\t' .. score_text(score) .. '\t' .. entry)
       end
+    elseif way == 'o' and rest_ms == 0 then
+      on(wait_list(host, origin), 'LPUSH', score_text(score) .. '\t' .. entry)
     else
       back_add(host, score, entry)
-      rest_ms = wait
-      local dead
-      if way == 'h' then
-        local failures = (num(h[6]) or 0) + 1
-        put(set, 'e', failures)
-        dead = failures >= arg[1]
-      elseif way == 'u' then
-        local since = num(h[7]) or now
-        put(set, 'u', string.format('%d', since))
-        dead = arg[1] >= 0 and now - since >= arg[1]
-      end
-      if dead then
-        put(set, 'x', string.format('%d', now + arg[2]))
-        put(set, 'xr', arg[3])
-      end
+      if way == 'l' then rest_ms = math.max(rest_ms, wait) end
     end
     ended[token] = true
     ended[#ended + 1] = token
-    local left = (num(h[2]) or 0) - (age >= 0 and 1 or 0)
+    if h.d and way ~= 'n' then on(key, 'HDEL', 'd') end
     if rest_ms > 0 then next_ms = math.max(next_ms, now + rest_ms) end
-    put(set, 'n', string.format('%d', next_ms))
+    local left = (h.q or 0) - (age >= 0 and 1 or 0)
+    put(set, 'n', ms(next_ms))
     put(set, 'q', left)
-    if age >= 0 and way ~= 'h' and way ~= 'u' and (h[6] or h[7]) then redis.call('HDEL', key, 'e', 'u', 'x', 'xr') end
-    settle(host, next_ms, left, num(h[3]) or 0, rest_ms > 0, set)
+    land(host, h, next_ms, left, rest_ms > 0, set)
   else
-    out[#out + 1] = 'g'
-    count('late')
+    out[#out + 1] = token == '' and 'k' or 'g'
+    if token ~= '' then count('late') end
     if age >= 0 or #set > 0 then
-      put(set, 'n', string.format('%d', next_ms))
+      put(set, 'n', ms(next_ms))
       on(key, 'HSET', unpack(set))
-      if not h[8] then redis.call('PEXPIRE', key, HOST_TTL_MS) end
+      if not h.s and not h.o then redis.call('PEXPIRE', key, HOST_TTL_MS) end
     end
+    if token == '' and h.s == 'b' then rouse(host, next_ms) end
   end
 end
 end_leases(ended)

@@ -1,12 +1,24 @@
 -- enqueue: marks new URLs as seen and places them, in one step.
--- uses: common place seen
+-- uses: time common host place seen
 --
 -- ARGV[3]  keys that the first Bloom layer of this partition is made for
 -- ARGV[4]  false-positive rate allowed (0.001)
 -- ARGV[5]  msgpack [[host, key, how, entry, key, how, entry, ...], ...]; key: 16 bytes; how: priority + 10 * (0 test the seen-set,
 --          1 test the exact set (seeds), 2 test nothing)
--- Returns  a letter for each URL in order: n new, s seen, q not one of ours
+-- Returns  a letter for each URL in order: n new, s seen, q not one of ours. The source of a redirect to one that is seen becomes its alias.
 -- Holds    a URL is marked if and only if it was placed (here or before)
+
+-- A redirect to a URL that is known already: its source is another name of it.
+local function alias(entry, id)
+  local more = string.match(entry, '\t({"h":[^\t]*)$')
+  local fine, fields = pcall(cjson.decode, more or '')
+  local chain = fine and type(fields) == 'table' and fields.c
+  local source = type(chain) == 'table' and chain[#chain]
+  if type(source) == 'string' and string.find(source, '^' .. string.rep('%x', 32) .. '$') then
+    local bytes = string.gsub(source, '%x%x', function(pair) return string.char(num(pair, 16)) end)
+    if bytes ~= id then on(TAG .. 'alias:' .. string.sub(source, 1, 3), 'HSET', bytes, id) end
+  end
+end
 
 local old = answered('e')
 if old ~= nil then return old or redis.error_reply('STALE') end
@@ -39,29 +51,12 @@ for _, group in ipairs(groups) do
       end
       if fresh then
         if not h then h, room = on(key, 'HMGET', 's', 'k', 'n'), {} end
-        if not h[1] then
-          local k = string.sub(entry, 1, 1)
-          push_token(host, k, entry)
-          if h[3] then redis.call('PERSIST', key) end
-          h[1], h[2] = 'w', k
-        elseif h[1] == 'w' then
-          local k = string.sub(entry, 1, 1)
-          if k < h[2] then
-            seq = seq + 1
-            if back_add(host, score_of(entry, seq), entry) and redis.call('ZCARD', TAG .. 'back:' .. host) > BACK_CAP then displace(host) end
-            push_token(host, k, '')
-            h[2] = k
-          else
-            on(TAG .. 'park:' .. host, 'RPUSH', entry)
-          end
-        else
-          seq = seq + 1
-          add_to_active(host, entry, seq, room)
-        end
+        place_new(host, h, room, entry)
         if not known then mark_seen(id, expected, rate) end
         count('enq')
         out[#out + 1] = 'n'
       else
+        alias(entry, id)
         out[#out + 1] = 's'
       end
     end

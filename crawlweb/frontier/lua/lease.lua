@@ -1,14 +1,15 @@
 -- lease: the next URL of each host whose time has come, one a host, in flight until completed, released or expired.
--- uses: common place reclaim promote
+-- uses: time common host place trouble reclaim promote
 --
 -- ARGV[3]  most leases (never over 1,000)    ARGV[4] ms that a lease lasts    ARGV[5] look-ahead ms: a lease may carry a not-before that is so far away
 -- ARGV[6]  hosts wanted active    ARGV[7] most tokens looked at    ARGV[8] most expired leases reclaimed (0: none)
 -- ARGV[9]  minimum delay ms    ARGV[10] latency factor    ARGV[11] most ms of the latency part (as complete)
--- Returns  msgpack [ms until something may be due (-1: nothing is here), [token, host, entry, not-before in ms, failures of the host in a
---          row, ms since its robots.txt cannot be had (-1: it can)], ...]
+-- Returns  msgpack [ms until something may be due (-1: nothing is here), [token, host, entry, not-before in ms, failures of its origin in a
+--          row, ms since the first of them (-1: none), [the host's next entries, if robots.txt disallowed its last one]], ...]
 -- Holds    a host is in one of ready, asleep, in flight, front; a leased URL stands in `leased` and nowhere else
 
 local MOVE_MOST = 64
+local SHOWN_MOST = 64
 
 local function reply(leases)
   local due = {on(TAG .. 'ready', 'ZRANGE', 0, 0, 'WITHSCORES')[2], on(TAG .. 'asleep', 'ZRANGE', 0, 0, 'WITHSCORES')[2],
@@ -25,9 +26,16 @@ local function reply(leases)
   return cmsgpack.pack(leases)
 end
 
+local function row(token, host, h, entry, o)
+  local not_before = math.max(h.next, h.paused, o and o.u or 0)
+  local since = o and (o.f or 0) > 0 and o.s and now - o.s or -1
+  local shown = h.d and on(TAG .. 'back:' .. host, 'ZRANGE', 0, SHOWN_MOST) or {}
+  return {token, host, entry, math.max(0, not_before - now), o and o.f or 0, since, shown}
+end
+
 local function describe(token, host, entry)
-  local h = on(TAG .. 'host:' .. host, 'HMGET', 'n', 'e', 'u')
-  return {token, host, entry, math.max(0, (num(h[1]) or 0) - now), num(h[2]) or 0, h[3] and now - num(h[3]) or -1}
+  local h = look(host)
+  return row(token, host, h, entry, h.b and h.b[origin_of(host, entry)])
 end
 
 local old = answered('l')
@@ -55,6 +63,7 @@ for _, text in ipairs(on(TAG .. 'wait', 'ZRANGEBYSCORE', '-inf', string.format('
     if back_add(host, num(score), entry) and redis.call('ZCARD', TAG .. 'back:' .. host) > BACK_CAP then displace(host) end
     local h = on(TAG .. 'host:' .. host, 'HMGET', 's', 'n')
     if not h[1] then activate(host, num(h[2]) or 0) end
+    if h[1] == 'b' then rouse(host, num(h[2]) or 0) end
   else
     quarantine('wait', text)
   end
@@ -64,49 +73,61 @@ end
 promote(num(ARGV[6]), num(ARGV[7]))
 
 -- A host at the top of `ready` that gets no lease now goes where its URLs and its clock say.
-local function move(host, next_ms)
-  if settle(host, next_ms, 1, now + 1) ~= 'r' then redis.call('ZREM', TAG .. 'ready', host) end
+local function move(host, h, next_ms)
+  if (h.f or 0) > 0 then
+    on(TAG .. 'host:' .. host, 'HSET', 's', 'f')
+    redis.call('ZREM', TAG .. 'ready', host)
+  elseif settle(host, h, next_ms, 1, now + 1, h.paused > now) ~= 'r' then
+    redis.call('ZREM', TAG .. 'ready', host)
+  end
 end
 
 local leases, leased, expiries, gone = {}, {}, {}, {}
 local expiry = string.format('%d', now + num(ARGV[4]))
 local latest = now + num(ARGV[5])
-local ready = on(TAG .. 'ready', 'ZRANGEBYSCORE', '-inf', string.format('%d', latest), 'LIMIT', 0, math.min(num(ARGV[3]), 1000))
-for _, host in ipairs(ready) do
-  local key, back = TAG .. 'host:' .. host, TAG .. 'back:' .. host
-  local h = on(key, 'HMGET', 'n', 'x', 'xr', 'e', 'u')
-  local best = on(back, 'ZRANGE', 0, 0, 'WITHSCORES')
-  if not best[1] and refill(host) then best = redis.call('ZRANGE', back, 0, 0, 'WITHSCORES') end
-  local next_ms = num(h[1]) or 0
-  if best[1] and num(h[2] or 0) > now then
-    for _, entry in ipairs(redis.call('ZRANGE', back, 0, MOVE_MOST - 1)) do
-      dead_letter(host, entry, h[3] or 'dead host')
-      redis.call('ZREM', back, entry)
-    end
-    move(host, next_ms)
-  elseif best[1] and not is_entry(best[1]) then
-    quarantine(back, best[1])
-    redis.call('ZREM', back, best[1])
-    move(host, next_ms)
-  elseif not best[1] or next_ms > latest then
-    move(host, next_ms)
+local budget = {left = 2 * MOVE_MOST}
+for _, host in ipairs(on(TAG .. 'ready', 'ZRANGEBYSCORE', '-inf', string.format('%d', latest), 'LIMIT', 0, math.min(num(ARGV[3]), 1000))) do
+  local h = look(host)
+  local next_ms = math.max(h.next, h.paused)
+  local in_flight = h.f or 0
+  local entry, score, list, o
+  if in_flight < h.most and next_ms <= latest then
+    entry, score, list, o = choose(host, h, latest, budget)
+  end
+  if not entry then
+    move(host, h, next_ms)
   else
     local token = ARGV[1] .. ':' .. ARGV[2] .. ':' .. (#leases + 1)
     local n = #leased
-    leased[n + 1], leased[n + 2] = token, host .. '\t' .. score_text(num(best[2])) .. '\t' .. best[1]
+    leased[n + 1], leased[n + 2] = token, host .. '\t' .. score_text(score) .. '\t' .. entry
     expiries[n + 1], expiries[n + 2] = expiry, token
-    gone[#gone + 1] = host
-    leases[#leases + 1] = {token, host, best[1], math.max(0, next_ms - now), num(h[4]) or 0, h[5] and now - num(h[5]) or -1}
+    leases[#leases + 1] = row(token, host, h, entry, o)
+    gone[#gone + 1] = {host, h, entry, list, o}
   end
 end
 if #leases > 0 then
   on(TAG .. 'leased', 'HSET', unpack(leased))
   on(TAG .. 'leases', 'ZADD', unpack(expiries))
-  for i, host in ipairs(gone) do
-    on(TAG .. 'host:' .. host, 'HSET', 's', 'f')
-    redis.call('ZREM', TAG .. 'back:' .. host, leases[i][3])
+  local in_flight = {}
+  for _, one in ipairs(gone) do
+    local host, h, entry, list, o = unpack(one, 1, 5)
+    local key = TAG .. 'host:' .. host
+    if h.most == 1 and not h.f then
+      on(key, 'HSET', 's', 'f')
+      in_flight[#in_flight + 1] = host
+    else
+      local n = math.max(h.next, now) + delay_of(h, num(ARGV[9]), num(ARGV[10]), num(ARGV[11]))
+      local others = (h.f or 0) + 1
+      on(key, 'HSET', 'f', others, 'n', string.format('%d', n), 's', others < h.most and 'r' or 'f')
+      if others < h.most then redis.call('ZADD', TAG .. 'ready', string.format('%d', n), host) else in_flight[#in_flight + 1] = host end
+      if o and (o.f or 0) > 0 then  -- one of them finds out
+        o.u = now + num(ARGV[4])
+        save(host, h.b)
+      end
+    end
+    if list then redis.call('LPOP', list) else redis.call('ZREM', TAG .. 'back:' .. host, entry) end
   end
-  redis.call('ZREM', TAG .. 'ready', unpack(gone))
+  if #in_flight > 0 then redis.call('ZREM', TAG .. 'ready', unpack(in_flight)) end
 end
 finish()
 answer('l', #leases)

@@ -1,8 +1,4 @@
--- Where URLs and hosts are put. Uses common.
---
--- host:<host> fields: s state (w waiting, r ready, f in flight, a asleep; none: no URL but in `wait`), t serial of its token, k the token's
--- front queue, n next-allowed ms, q URLs left and g end ms of its quantum, l average latency ms, c crawl-delay ms, e failures of the host
--- in a row, u ms since robots.txt cannot be had, x dead until ms, xr why.
+-- Where URLs and hosts are put. Uses common, host.
 
 -- Into the back queue at a score; true if it was not there. An entry that stands there already is one URL less, at the better place.
 local function back_add(host, score, entry)
@@ -89,17 +85,27 @@ end
 
 -- Where a host goes whose turn is over: idle, back into a front queue, asleep or ready. `rests`: it was told to wait, which is more than its
 -- delay. `set`: fields of the host to be written with its state. Returns the new state; nil: idle.
-local function settle(host, next_ms, left, until_ms, rests, set)
+local function settle(host, h, next_ms, left, until_ms, rests, set)
   local key = TAG .. 'host:' .. host
   local far = next_ms - now > (rests and REST_MS or ASLEEP_MS)
   local best = on(TAG .. 'back:' .. host, 'ZRANGE', 0, 0, 'WITHSCORES')[2]
   if not best and refill(host) then best = redis.call('ZRANGE', TAG .. 'back:' .. host, 0, 0, 'WITHSCORES')[2] end
-  if not best then
+  local blocked_ms = not best and first_wait(host, h.b)
+  if not best and not blocked_ms then
     if set then on(key, 'HSET', unpack(set)) end
     redis.call('HDEL', key, 's', 'q', 'g', 't', 'k')
     if next_ms == 0 then redis.call('HSET', key, 'n', 0) end  -- enqueue knows by it that the key expires
-    redis.call('PEXPIRE', key, HOST_TTL_MS)
+    if not h.o then redis.call('PEXPIRE', key, HOST_TTL_MS) end
     return
+  end
+  if blocked_ms then
+    local at = math.max(blocked_ms, next_ms)
+    local s = at - now > REST_MS and 'b' or 'r'
+    on(TAG .. (s == 'b' and 'asleep' or 'ready'), 'ZADD', string.format('%d', at), host)
+    set = set or {}
+    set[#set + 1], set[#set + 2] = 's', s
+    on(key, 'HSET', unpack(set))
+    return s
   end
   if tokens > 0 and (left <= 0 or now >= until_ms) and not far then
     if set then on(key, 'HSET', unpack(set)) end
@@ -111,8 +117,51 @@ local function settle(host, next_ms, left, until_ms, rests, set)
   local s = far and 'a' or 'r'
   on(TAG .. (s == 'a' and 'asleep' or 'ready'), 'ZADD', string.format('%d', next_ms), host)
   set = set or {}
-  set[#set + 1] = 's'
-  set[#set + 1] = s
+  set[#set + 1], set[#set + 2] = 's', s
   on(key, 'HSET', unpack(set))
   return s
+end
+
+-- A host that sleeps only because all its URLs are of blocked origins has a place among the active ones again.
+local function rouse(host, next_ms)
+  if activate(host, next_ms) == 'r' then redis.call('ZREM', TAG .. 'asleep', host) end
+end
+
+-- A lease of the host ended: it goes where its URLs and its clock say, unless it has as many others in flight as it may, or has a place.
+local function land(host, h, next_ms, left, rests, set)
+  local others = (h.f or 1) - 1
+  if h.f then
+    set[#set + 1], set[#set + 2] = 'f', others
+  end
+  if (h.s == 'f' or not h.s) and others < h.most then
+    settle(host, h, next_ms, left, h.g or 0, rests, set)
+    return
+  end
+  on(TAG .. 'host:' .. host, 'HSET', unpack(set))
+  if h.s == 'r' then redis.call('ZADD', TAG .. 'ready', 'XX', string.format('%d', next_ms), host) end
+  if h.s == 'b' then rouse(host, next_ms) end
+end
+
+-- A URL that is new here, or back from the dead. `h`: the host's s, k and n, kept up to date; `room`: see add_to_active.
+local function place_new(host, h, room, entry)
+  local k = string.sub(entry, 1, 1)
+  if not h[1] then
+    push_token(host, k, entry)
+    if h[3] then redis.call('PERSIST', TAG .. 'host:' .. host) end
+    h[1], h[2] = 'w', k
+  elseif h[1] ~= 'w' then
+    seq = seq + 1
+    add_to_active(host, entry, seq, room)
+    if h[1] == 'b' then
+      rouse(host, num(h[3]) or 0)
+      h[1] = 'r'
+    end
+  elseif k < h[2] then
+    seq = seq + 1
+    if back_add(host, score_of(entry, seq), entry) and redis.call('ZCARD', TAG .. 'back:' .. host) > BACK_CAP then displace(host) end
+    push_token(host, k, '')
+    h[2] = k
+  else
+    on(TAG .. 'park:' .. host, 'RPUSH', entry)
+  end
 end

@@ -1,4 +1,4 @@
--- promote: takes host tokens from the front queues while fewer hosts are active than wanted. Uses common, place.
+-- promote: takes host tokens from the front queues while fewer hosts are active than wanted. Uses common, host, place.
 --
 -- The queue that the i-th pick begins with follows the ruler sequence 0 1 0 2 0 1 0 3 ...: half of the picks are for queue 0, a quarter for
 -- queue 1, ..., so no queue starves; an empty one yields to the best that is not.
@@ -34,13 +34,14 @@ local function promote(target, look)
       local waiting = h[1] == 'w' and h[2] == serial
       if h[1] and h[1] ~= 'w' then
         if entry ~= '' then add_to_active(host, entry, num(serial), {}) end
+        if entry ~= '' and h[1] == 'b' then rouse(host, num(h[3]) or 0) end
       elseif entry ~= '' or waiting then
         if entry ~= '' then back_add(host, score_of(entry, num(serial)), entry) end
         if refill(host) then
           activate(host, num(h[3]) or 0)
           active = active + 1
         else
-          settle(host, num(h[3]) or 0, 1, now + 1)
+          settle(host, look(host), num(h[3]) or 0, 1, now + 1)
         end
       end
     end

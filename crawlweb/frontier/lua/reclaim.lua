@@ -1,4 +1,4 @@
--- reclaim: leases that ran out go back to where they were, with one expiry more. Uses common, place.
+-- reclaim: leases that ran out go back to where they were, with one expiry more. Uses common, host, place.
 --
 -- It is not known whether the request was made: the host's clock moves as if it had been made just now.
 
@@ -38,11 +38,6 @@ local function bump(entry, at)
   return string.sub(entry, 1, at - 1) .. string.sub(DIGITS, n, n) .. string.sub(entry, at + 1)
 end
 
--- Least ms from the end of a request to the next: `average` and the cap of its part are ms.
-local function delay_of(min_ms, crawl_delay_ms, factor, average, cap_ms)
-  return math.ceil(math.max(min_ms, num(crawl_delay_ms) or 0, math.min(factor * (num(average) or 0), cap_ms)))
-end
-
 local function reclaim(most, min_ms, factor, cap_ms)
   for _, token in ipairs(on(TAG .. 'leases', 'ZRANGEBYSCORE', '-inf', string.format('%d', now), 'LIMIT', 0, most)) do
     local host, score, entry = lease_of(token)
@@ -50,9 +45,8 @@ local function reclaim(most, min_ms, factor, cap_ms)
       quarantine('lease', token .. '\t' .. (redis.call('HGET', TAG .. 'leased', token) or ''))
       end_leases({token})
     else
-      local key = TAG .. 'host:' .. host
-      local h = on(key, 'HMGET', 'n', 'q', 'g', 'c', 'l')
-      local next_ms = math.max(num(h[1]) or 0, now + delay_of(min_ms, h[4], factor, h[5], cap_ms))
+      local h = look(host)
+      local next_ms = math.max(h.next, now + delay_of(h, min_ms, factor, cap_ms))
       count('expired')
       entry = bump(entry, 3)
       if digit(entry, 3) >= MAX_EXPIRIES then
@@ -61,8 +55,7 @@ local function reclaim(most, min_ms, factor, cap_ms)
         back_add(host, score, entry)
       end
       end_leases({token})
-      on(key, 'HSET', 'n', string.format('%d', next_ms))
-      settle(host, next_ms, num(h[2]) or 0, num(h[3]) or 0)
+      land(host, h, next_ms, h.q or 0, false, {'n', string.format('%d', next_ms)})
     end
   end
 end

@@ -1,5 +1,5 @@
 -- renew: leases that are still worked on last longer.
--- uses: common
+-- uses: time common
 --
 -- ARGV[3]  ms from now    ARGV[4...]  tokens
 -- Returns  a letter for each: k renewed, g gone

@@ -1,0 +1,78 @@
+-- A host's hash, read at once. Uses common.
+--
+-- host:<host> fields
+--   s  state: w waiting, r ready, f in flight, a asleep, b asleep because all its URLs are of blocked origins; none: no URL but in `wait`
+--   t  serial of its token           k  the token's front queue
+--   n  next-allowed ms               q, g  URLs left and end ms of its quantum
+--   f  leases in flight, where it may have several
+--   l  average latency ms            c  largest crawl-delay ms of its origins    cd  msgpack: origin → {crawl-delay ms, since ms}
+--   p  gap ms after push-back (429), halved by every answer
+--   b  msgpack: origins in trouble → {u blocked until ms, f failures in a row, s ms of the first of them, g gap ms, d dead until ms,
+--      m times dead, r reason, p 1: struggling, y 1: its URLs wait}
+--   h  how it looks: pages, share of refusals in millionths, since ms, times: a site that has blocked us (complete)
+--   x  dead until ms                 xr  why
+--   d  1: robots.txt disallowed its last URL, so leases show what comes next
+--   o  overrides: `delay-ms concurrency pause-until-ms below-minimum`, - for none
+
+local FIELDS = {'s', 'k', 'n', 'q', 'g', 'f', 'l', 'c', 'cd', 'p', 'b', 'h', 'x', 'xr', 'd', 'o'}
+local NUMBERS = {n = true, q = true, g = true, f = true, l = true, c = true, p = true, x = true}
+
+-- A map packed by us; nil for anything else.
+local function unpacked(text)
+  if not text then return nil end
+  local fine, map = pcall(cmsgpack.unpack, text)
+  if not fine or type(map) ~= 'table' then return nil end
+  for _, row in pairs(map) do
+    if type(row) ~= 'table' then return nil end
+  end
+  return map
+end
+
+local function look(host)
+  local values = on(TAG .. 'host:' .. host, 'HMGET', unpack(FIELDS))
+  local h = {}
+  for i, name in ipairs(FIELDS) do
+    if values[i] then h[name] = NUMBERS[name] and num(values[i]) or values[i] end
+  end
+  h.b = unpacked(h.b)
+  h.next, h.most, h.paused = h.n or 0, 1, 0
+  if h.o then
+    local delay, most, paused, below = string.match(h.o, '^(%S+) (%S+) (%S+) (%S+)$')
+    h.delay, h.most, h.paused, h.below = num(delay), num(most) or 1, num(paused) or 0, below == '1'
+  end
+  return h
+end
+
+-- Least ms from the end of a request to the next.
+local function delay_of(h, min_ms, factor, cap_ms)
+  if h.delay then return math.max(h.delay, h.below and 0 or min_ms) end
+  return math.ceil(math.max(min_ms, h.c or 0, math.min(factor * (h.l or 0), cap_ms)))
+end
+
+-- scheme://name[:port] of an entry, as its robots.txt is asked for.
+local function origin_of(host, entry)
+  local url = string.match(entry, '^[^\t]*\t[^\t]*\t([^\t]*)') or ''
+  local sign = string.sub(url, 1, 1)
+  if sign == '/' then return 'https://' .. host end
+  if sign == '-' then return 'http://' .. host end
+  if sign == '+' then return 'https://www.' .. host end
+  if sign == '*' then return 'http://www.' .. host end
+  return string.match(url, '^https?://[^/?#]*') or ''
+end
+
+-- Where the URLs of a blocked origin wait, first to be tried first: `score \t entry`.
+local function wait_list(host, origin)
+  return TAG .. 'wait:' .. host .. ' ' .. origin
+end
+
+-- When the first of the URLs that wait for their origins may be tried; nil: none waits.
+local function first_wait(host, b)
+  local first
+  for origin, o in pairs(b or {}) do
+    if on(wait_list(host, origin), 'LLEN') > 0 then
+      local at = (o.d or 0) > now and now or o.u or 0
+      if not first or at < first then first = at end
+    end
+  end
+  return first
+end

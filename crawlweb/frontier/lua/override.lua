@@ -1,0 +1,29 @@
+-- override: what an operator wants of a host, in place of what the crawler found.
+-- uses: time common host place
+--
+-- ARGV[3]  host    ARGV[4] text as in field o of the host; '': none any more
+-- Returns  1
+-- Holds    a host with an override is not forgotten; one that rested only for its pause is active again when that is taken back
+
+local old = answered('o')
+if old ~= nil then return old or redis.error_reply('STALE') end
+local host, text = ARGV[3], ARGV[4]
+local key = TAG .. 'host:' .. host
+if text ~= '' then
+  on(TAG .. 'overrides', 'HSET', host, text)
+  on(key, 'HSET', 'o', text)
+  redis.call('PERSIST', key)
+else
+  on(TAG .. 'overrides', 'HDEL', host)
+  on(key, 'HDEL', 'o')
+end
+local h = look(host)
+if h.s == 'a' then
+  rouse(host, math.max(h.next, h.paused))
+elseif not h.s and text == '' then
+  redis.call('PEXPIRE', key, HOST_TTL_MS)
+elseif not h.n then
+  redis.call('HSET', key, 'n', 0)
+end
+finish()
+return answer('o', 1)
