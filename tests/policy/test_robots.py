@@ -129,6 +129,7 @@ def test_a_file_is_read_up_to_the_cap() -> None:
     answer = judge(200, body, None, ASKED, 0)
     assert (answer.decision, len(answer.body)) == ("rules", MAX_BYTES)
     assert allowed(Rules(answer), "/early", "/filler/000000", "/late") == [False, False, True]
+    assert allowed(Rules(Answer("rules", body)), "/early", "/filler/000000", "/late") == [False, False, True]
 
 
 @pytest.mark.parametrize("decision", ["allow", "redirect", "unreachable"])
@@ -278,6 +279,9 @@ def test_a_crawl_delay_is_that_of_our_own_group() -> None:
         (["Disallow: /a$", "Allow: /a"], "/a", False),
         (["Allow: /a$", "Disallow: /a"], "/ab", False),
         (["Disallow: /a?b=*&c"], "/a?b=1&c=2", False),
+        (["Disallow: /*bcdef", "Disallow: /a*b", "Allow: /a*cd"], "/abcdef", False),
+        (["Disallow: /*a", "Disallow: /*abcdef", "Allow: /xabc"], "/xabcdef", False),
+        (["Disallow: /*abcdef", "Disallow: /*a", "Allow: /xabc"], "/xabcdef", False),
         # Fragments are neither asked for nor matched.
         (["Disallow: /a"], "/b#/a", True),
         (["Disallow: /b$"], "/b#c", False),
