@@ -9,9 +9,9 @@ import math
 import re
 import socket
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
-from typing import Final
+from typing import Final, TypeAlias
 
 import aiodns
 import aiodns.error
@@ -58,13 +58,11 @@ class _Failure:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """What is known of a name: a failure, or its addresses in the order of their use. None left: to be looked up anew."""
-
-    outcome: tuple[Address, ...] | _Failure
-    expires: float
-    failed: tuple[str, ...] = ()  # addresses that took no connection, the last one last
+_Outcome: TypeAlias = "tuple[str, ...] | _Failure"  # addresses in the order of their use
+# What is known of a name: when it expires and until when it may serve nevertheless (boottime); its addresses (none left: to be
+# looked up anew) and those that took no connection, the last one last; or kind and message of a failure.
+# Tuples of plain values: the garbage collector, which stops the loop, passes over them (docs/decisions/dns.md).
+_Known: TypeAlias = "tuple[float, float, tuple[str, ...], tuple[str, ...], str, str]"
 
 
 def is_public(ip: str) -> bool:
@@ -90,11 +88,11 @@ def parse_servers(servers: str | Iterable[str]) -> list[str]:
     return [_server(text.strip()) for text in listed if text.strip()]
 
 
-def has_route(address: Address) -> bool:
+def has_route(ip: str) -> bool:
     """Whether this machine knows a way there. Nothing is sent."""
     try:
-        with socket.socket(address.family, socket.SOCK_DGRAM) as probe:
-            probe.connect((address.ip, 9))
+        with socket.socket(_family(ip), socket.SOCK_DGRAM) as probe:
+            probe.connect((ip, 9))
     except OSError as error:
         return error.errno not in _NO_ROUTE
     return True
@@ -128,7 +126,7 @@ class Resolver:
         self._cache_names = cache_names
         self._count = count
         self._cache: dict[str, _Known] = {}
-        self._in_flight: dict[str, asyncio.Task[tuple[Address, ...] | _Failure]] = {}
+        self._in_flight: dict[str, asyncio.Task[_Outcome]] = {}
         self._dns: aiodns.DNSResolver | None = None
         self._retired: aiodns.DNSResolver | None = None  # its last queries may be under way
         self._hosts_file: aiodns.DNSResolver | None = None
@@ -144,15 +142,15 @@ class Resolver:
         if isinstance(outcome, _Failure):
             self._count(f"dns/failures/{outcome.kind}")
             raise FetchError(outcome.kind, outcome.message)
-        return outcome[0]
+        return Address(outcome[0], _family(outcome[0]))
 
     def avoid(self, name: str, ip: str) -> None:
         """The address took no connection: the name's next one is used from now on, and after the last one those of a new look-up,
         the one that failed longest ago first."""
-        known = self._cache.get(_key(name))
-        if known is not None and isinstance(known.outcome, tuple) and known.outcome and known.outcome[0].ip == ip:
-            failed = (*(other for other in known.failed if other != ip), ip)
-            self._cache[_key(name)] = replace(known, outcome=known.outcome[1:], failed=failed)
+        expires, stale_until, ips, failed, _, _ = self._cache.get(_key(name), _UNKNOWN)
+        if ips[:1] == (ip,):
+            failed = (*(other for other in failed if other != ip), ip)
+            self._cache[_key(name)] = expires, stale_until, ips[1:], failed, "", ""
 
     async def close(self) -> None:
         """Twice does no harm; a look-up after it opens the resolver again."""
@@ -166,36 +164,36 @@ class Resolver:
             if channel is not None:
                 await channel.close()
 
-    def _literal(self, name: str) -> tuple[Address, ...] | _Failure | None:
+    def _literal(self, name: str) -> _Outcome | None:
         """The address that `name` is, in any spelling; None: a name to look up."""
         bare = name[1:-1] if name.startswith("[") and name.endswith("]") else _key(name)
         if _LOOPBACK_NAME.fullmatch(bare):
-            return self._usable(name, [Address("127.0.0.1", socket.AF_INET)])
+            return self._usable(name, ["127.0.0.1"])
         if ":" not in bare and not _ENDS_IN_NUMBER.fullmatch(bare):
             return None
         try:
             if ":" in bare:
-                address = Address(str(ipaddress.IPv6Address(bare)), socket.AF_INET6)
+                ip = str(ipaddress.IPv6Address(bare))
             elif _IPV4_PARTS.fullmatch(bare):
-                address = Address(socket.inet_ntoa(socket.inet_aton(bare)), socket.AF_INET)
+                ip = socket.inet_ntoa(socket.inet_aton(bare))
             else:
                 raise ValueError
         except (OSError, ValueError):
             return _Failure("dns_nxdomain", f"{name!r} is no address")
-        return self._usable(name, [address])
+        return self._usable(name, [ip])
 
-    def _usable(self, name: str, found: list[Address]) -> tuple[Address, ...] | _Failure:
-        """Those that are ours to reach and that a route leads to, of at least one."""
-        allowed = [address for address in found if self._allow_private or is_public(address.ip)]
+    def _usable(self, name: str, found: list[str]) -> _Outcome:
+        """Those that are ours to reach and that a route leads to, of at least one address."""
+        allowed = [ip for ip in found if self._allow_private or is_public(ip)]
         if not allowed:
-            return _Failure("private_address", f"{name} is {found[0].ip}")
-        return tuple(filter(has_route, allowed)) or _Failure("connect_failed", f"{name} is {allowed[0].ip}, no route leads there")
+            return _Failure("private_address", f"{name} is {found[0]}")
+        return tuple(filter(has_route, allowed)) or _Failure("connect_failed", f"{name} is {allowed[0]}, no route leads there")
 
-    async def _known_or_looked_up(self, name: str) -> tuple[Address, ...] | _Failure:
-        known = self._cache.get(name)
-        if known is not None and known.outcome and boottime() < known.expires:
+    async def _known_or_looked_up(self, name: str) -> _Outcome:
+        expires, _, ips, _, kind, message = self._cache.get(name, _UNKNOWN)
+        if (ips or kind) and boottime() < expires:
             self._count("dns/hits")
-            return known.outcome
+            return _Failure(kind, message) if kind else ips
         self._count("dns/misses")
         task = self._in_flight.get(name)
         if task is None:
@@ -203,9 +201,8 @@ class Resolver:
             self._in_flight[name] = task
         return await asyncio.shield(task)  # whoever gives up leaves it to the others
 
-    async def _look_up(self, name: str) -> tuple[Address, ...] | _Failure:
-        before = self._cache.get(name)
-        failed = before.failed if before else ()
+    async def _look_up(self, name: str) -> _Outcome:
+        _, stale_until, ips, failed, _, _ = self._cache.get(name, _UNKNOWN)
         try:
             outcome, ttl_s = await self._query(name, every_family=bool(failed))
         except asyncio.TimeoutError:
@@ -215,19 +212,23 @@ class Resolver:
             outcome, ttl_s = _Failure(kind, f"{name}: {error.args[-1]}"), TROUBLE_TTL_S if kind in _TROUBLE else NXDOMAIN_TTL_S
         finally:
             del self._in_flight[name]
-        if isinstance(outcome, tuple):
-            failed = tuple(ip for ip in failed if ip in {address.ip for address in outcome})
-            outcome = tuple(sorted(outcome, key=lambda address: failed.index(address.ip) if address.ip in failed else -1))
-        elif outcome.kind in _TROUBLE and before and _serves_stale(before):
-            self._count("dns/stale")
-            outcome = before.outcome
+        now = boottime()
         self._cache.pop(name, None)
-        self._cache[name] = _Known(outcome, boottime() + ttl_s, failed)
+        if isinstance(outcome, _Failure) and outcome.kind in _TROUBLE and ips and now < stale_until:
+            self._count("dns/stale")
+            outcome = ips
+            self._cache[name] = now + ttl_s, stale_until, ips, failed, "", ""
+        elif isinstance(outcome, _Failure):
+            self._cache[name] = now + ttl_s, 0.0, (), (), outcome.kind, outcome.message
+        else:
+            failed = tuple(ip for ip in failed if ip in outcome)
+            outcome = tuple(sorted(outcome, key=lambda ip: failed.index(ip) if ip in failed else -1))
+            self._cache[name] = now + ttl_s, now + ttl_s + STALE_MAX_S, outcome, failed, "", ""
         if len(self._cache) > self._cache_names:
             del self._cache[next(iter(self._cache))]
         return outcome
 
-    async def _query(self, name: str, every_family: bool) -> tuple[tuple[Address, ...] | _Failure, float]:
+    async def _query(self, name: str, every_family: bool) -> tuple[_Outcome, float]:
         """Outcome and its time to live in seconds. DNSError of the query that decides; TimeoutError."""
         if not _NAME.fullmatch(name):
             return _Failure("dns_nxdomain", f"{name!r} is no name"), NXDOMAIN_TTL_S
@@ -235,10 +236,10 @@ class Resolver:
             return self._usable(name, known), self._ttl_min_s
         now = asyncio.get_running_loop().time
         until = now() + self._timeout_s
-        found: list[Address] = []
+        found: list[str] = []
         ttl_s = TTL_MAX_S
-        outcome: tuple[Address, ...] | _Failure = _Failure("dns_nxdomain", f"{name} has no address")
-        for family, record, data_class in _RECORDS:
+        outcome: _Outcome = _Failure("dns_nxdomain", f"{name} has no address")
+        for record, data_class in _RECORDS:
             try:
                 query = (await self._channel()).query_dns(f"{name}.", record)  # absolute: no search domains
                 result = await asyncio.wait_for(query, until - now())
@@ -246,9 +247,8 @@ class Resolver:
                 if found or (record == "A" and error.args[:1] == (aiodns.error.ARES_ENODATA,)):
                     continue
                 raise
-            addresses = (Address(answer.data.addr, family) for answer in result.answer if isinstance(answer.data, data_class))
-            new = list(dict.fromkeys(islice(addresses, _ADDRESSES)))
-            if new:
+            ips = (answer.data.addr for answer in result.answer if isinstance(answer.data, data_class))
+            if new := dict.fromkeys(islice(ips, _ADDRESSES)):
                 found += new
                 ttl_s = min(ttl_s, *(answer.ttl if answer.ttl < 2**31 else 0 for answer in result.answer))  # RFC 2181 §8
                 outcome = self._usable(name, found)
@@ -272,25 +272,22 @@ class Resolver:
         loop = asyncio.get_running_loop()
         return aiodns.DNSResolver(servers, loop, timeout=self._timeout_s / 4, tries=self._tries, lookups=lookups)
 
-    async def _hosts_file_addresses(self, name: str) -> list[Address]:
+    async def _hosts_file_addresses(self, name: str) -> list[str]:
         if self._hosts_file is None:
             self._hosts_file = self._make(lookups="f")
         try:
             result = await self._hosts_file.getaddrinfo(name, socket.AF_UNSPEC)
         except aiodns.error.DNSError:
             return []
-        addresses = [Address(node.addr[0].decode(), socket.AddressFamily(node.family)) for node in result.nodes[: 2 * _ADDRESSES]]
-        return sorted(set(addresses), key=lambda address: (address.family != socket.AF_INET, addresses.index(address)))
+        return sorted(dict.fromkeys(node.addr[0].decode() for node in result.nodes[: 2 * _ADDRESSES]), key=_family)
 
 
-_RECORDS: Final = (
-    (socket.AF_INET, "A", pycares.ARecordData),
-    (socket.AF_INET6, "AAAA", pycares.AAAARecordData),
-)
+_UNKNOWN: Final[_Known] = (0.0, 0.0, (), (), "", "")
+_RECORDS: Final = (("A", pycares.ARecordData), ("AAAA", pycares.AAAARecordData))
 
 
-def _serves_stale(known: _Known) -> bool:
-    return isinstance(known.outcome, tuple) and known.outcome != () and boottime() < known.expires + STALE_MAX_S
+def _family(ip: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in ip else socket.AF_INET
 
 
 def _key(name: str) -> str:
