@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 from .sites import Site
@@ -102,6 +103,12 @@ def gaps(visits: Iterable[Visit], key_of: Callable[[Visit], str | None]) -> list
             found.append(Gap(key, visit.start_s - ends[key], visit.target))
         ends[key] = max(ends.get(key, visit.end_s), visit.end_s)
     return found
+
+
+def longest_pause_s(visits: Iterable[Visit], host: str) -> float:
+    """From the end of a request to a name to the start of its next."""
+    of_host = sorted(visit for visit in visits if visit.host == host)
+    return max((after.start_s - before.end_s for before, after in pairwise(of_host)), default=0.0)
 
 
 def report(

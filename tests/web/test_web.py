@@ -19,7 +19,7 @@ import pytest
 
 from . import kinds, names, sites
 from .process import WebProcess
-from .report import Visit, gaps, report
+from .report import Visit, gaps, longest_pause_s, report
 from .server import Web
 from .sites import BUSY, ROBOTS, Broken, Errors, Files, Links, Redirects, Robots, Site, Slow, Spellings, Tree
 
@@ -234,6 +234,11 @@ def test_a_gap_runs_from_the_end_of_all_earlier_requests_to_the_start_of_the_nex
     log = [visit(5.0, 6.0), visit(0.0, 4.5), visit(1.0, 2.0), visit(7.5, 8.0, host="b.org")]
     assert [g.gap_s for g in gaps(log, lambda v: v.host)] == [-3.5, 0.5]
     assert [g.gap_s for g in gaps(log, lambda v: v.address)] == [-3.5, 0.5, 1.5]
+
+
+def test_a_pause_is_of_a_name_alone() -> None:
+    log = [visit(6.0, 7.0), visit(0.0, 1.0), visit(2.5, 3.0), visit(4.0, 5.0, host="www.a.org")]
+    assert (longest_pause_s(log, "a.org"), longest_pause_s(log, "www.a.org")) == (3.0, 0.0)
 
 
 def test_gaps_count_over_all_hosts_of_a_site() -> None:
