@@ -151,15 +151,23 @@ class Crawl:
             client.shutdown(nosave=True)
 
     def start(
-        self, seeds: Iterable[str] | str = (), *, spider: str = "web", cwd: Path = ROOT, arguments: Sequence[str] = (), **settings: Any
+        self,
+        seeds: Iterable[str] | str = (),
+        *,
+        spider: str = "web",
+        cwd: Path = ROOT,
+        arguments: Sequence[str] = (),
+        clock_off_s: int = 0,
+        **settings: Any,
     ) -> Run:
-        """`seeds`: URLs, or the argument as it stands; `arguments`: more of the command line."""
+        """`seeds`: URLs, or the argument as it stands; `arguments`: more of the command line; `clock_off_s`: its time of day is wrong by
+        so much."""
         seeds = seeds if isinstance(seeds, str) else ",".join(seeds)
         merged = {**self.settings, **settings}
         words = ["crawl", spider, *(["-a", f"seeds={seeds}"] if seeds else []), "-o", str(self.items_file), *arguments]
         words += [word for name, value in merged.items() if value is not None for word in ("-s", f"{name}={value}")]
         self.folder.mkdir(parents=True, exist_ok=True)
-        run = scrapy(*words, log=self.folder / f"run{len(self.runs)}.log", cwd=cwd)
+        run = scrapy(*words, log=self.folder / f"run{len(self.runs)}.log", cwd=cwd, env=_clock(clock_off_s))
         self.runs.append(run)
         return run
 
@@ -258,6 +266,12 @@ class Crawl:
         """(host, reason, entry)."""
         found: list[tuple[str, str, Entry | None]] = self.look(lambda frontier: frontier.dead_letters())
         return found
+
+
+def _clock(off_s: int) -> dict[str, str]:
+    """The environment of a process whose time of day is off."""
+    path = os.pathsep.join(filter(None, (str(Path(__file__).parent / "clock"), os.environ.get("PYTHONPATH"))))
+    return {"PYTHONPATH": path, "WALL_CLOCK_OFF_S": str(off_s)} if off_s else {}
 
 
 def at_once(function: Callable[[Path], Any]) -> Callable[..., None]:
