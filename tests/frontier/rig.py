@@ -41,8 +41,8 @@ def url_key(url: str) -> bytes:
     return hashlib.blake2b(url.encode(), digest_size=16).digest()
 
 
-def link(host: str, path: str = "/", priority: int = 5, how: int = NORMAL, **more: Any) -> Link:
-    url = f"https://{host}{path}"
+def link(host: str, path: str = "/", priority: int = 5, how: int = NORMAL, before: str = "https://", **more: Any) -> Link:
+    url = f"{before}{host}{path}"
     return Link(host, url_key(url), Entry(url, priority, **more), how)
 
 

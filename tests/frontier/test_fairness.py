@@ -7,7 +7,7 @@ import os
 import pytest
 from rig import Rig, link
 
-from crawlweb.frontier.frontier import UNCHECKED, Lease, Limits
+from crawlweb.frontier.frontier import UNCHECKED, Lease, Limits, OriginFailed
 
 LONG = bool(os.environ.get("MODEL_LONG"))
 
@@ -67,7 +67,7 @@ def test_a_thousand_dead_hosts_take_no_turn_from_ten_live_ones(redis_url: str) -
 
 def finish(rig: Rig, got: Lease, dead: set[str]) -> None:
     if got.host in dead:
-        rig.complete(got, "h", arg=[3, 86_400_000, "connection refused"], wait_s=20)
+        rig.complete(got, "o", failed=OriginFailed("connection refused", 20, 20, dead_after=3, dead_s=86_400))
     else:
         rig.complete(got)
 

@@ -3,8 +3,10 @@
 The model knows URLs, hosts and their clocks, and nothing of queues, tokens or scores. After every step:
 
 * what stands in Redis is what the model has: no URL lost, none twice, none made up;
-* a lease goes to a host that is due, not dead and has no other; its not-before is the time that the model computes;
-* no host that is due and has a URL is passed over;
+* a lease goes to a host that is due, not dead and has no other, for a URL of an origin that is neither blocked nor dead; its not-before is
+  the time that the model computes;
+* no host that is due and has such a URL is passed over, whatever the host's other origins do;
+* URLs of a dead origin get their other spelling, wait, or become dead letters with the reason;
 * a back queue is in order of priority, then age; a URL that comes back has its old place;
 * the audit finds nothing lost.
 """
@@ -25,14 +27,39 @@ from rig import Rig, hosts_in, link
 
 from crawlweb.errors import FrontierError
 from crawlweb.frontier import codec, scripts
-from crawlweb.frontier.frontier import EXACT, GUARD_MS, NORMAL, UNCHECKED, Lease, Limits, Outcome
+from crawlweb.frontier.frontier import (
+    EXACT,
+    GUARD_MS,
+    NORMAL,
+    UNCHECKED,
+    Lease,
+    Limits,
+    OriginFailed,
+    Outcome,
+    Override,
+    PageSeen,
+    PushedBack,
+    Refused,
+)
 from crawlweb.records import Entry
 
 LONG = bool(os.environ.get("MODEL_LONG"))
 SHRINK = bool(os.environ.get("MODEL_SHRINK"))  # a failure made small takes minutes
 LOOK_MS, LEASE_MS, MIN_MS, FACTOR, CAP_MS = 500, 60_000, 1_000, 10, 30_000
 MAX_EXPIRIES = 3
-RETRIES, HOST_TRIES, DEAD_MS, GIVE_UP_MS = 3, 2, 600_000, 3_600_000
+RETRIES, DEAD_MS = 3, 600_000
+SOFT_REST_MS, SOFT_FAILURES, VISIBLE, DEAD_MOST_MS = 20_000, 3, 16, 86_400_000
+PAGES_BEFORE, REFUSALS = 5, 800_000
+REFUSED = Refused(3_000, 100_000, 4_000, 600)
+TROUBLES = (  # reason, dead after, struggling
+    OriginFailed("dns_nxdomain", 8, 30, dead_after=2, dead_s=600, give_up_s=3_600),
+    OriginFailed("tls", 5, 3_600, dead_after=2, dead_s=600, give_up_s=3_600, urls_wait=True),
+    OriginFailed("robots_unreachable", 5, 1_800, 1.2, dead_s=600, give_up_s=100),
+    OriginFailed("http_503", 5, 3_600, 0.8, retry_after_s=3, dead_s=600, give_up_s=3_600, struggling=True),
+    OriginFailed("http_503", 2, 600, retry_after_s=300, struggling=True),
+)
+PUSHES = (PushedBack(5, 3_600), PushedBack(1, 100, 0.8, retry_after_s=30))
+OVERRIDES = (None, Override(3), Override(0.2), Override(0.2, below_minimum=True), Override(0.5, 2, None, True), Override(concurrency=3))
 SPANS_MS = (1, 300, 700, 1_000, 2_500, 10_000, 61_000, 4_000_000)
 WAITS_MS = (0, 200, 3_000, 45_000, 90_000)
 
@@ -52,19 +79,59 @@ class Url:
     def id(self) -> tuple[str, bytes]:
         return self.host, codec.encode(self.entry, self.host)
 
+    @property
+    def origin(self) -> str:
+        return origin_of(self.entry.url)
+
+
+def origin_of(url: str) -> str:
+    return "/".join(url.split("/")[:3])
+
+
+@dataclass
+class Origin:
+    """`until_ms`: blocked; `dead_ms`: dead until; `since_ms`: of the first failure in a row; `waits`: its URLs wait, if they can be spelt no
+    other way."""
+
+    until_ms: int = 0
+    failures: int = 0
+    since_ms: int | None = None
+    gap_ms: int = 0
+    dead_ms: int = 0
+    deaths: int = 0
+    reason: str = ""
+    struggling: bool = False
+    waits: bool = False
+    crawl_delay_ms: int = -1
+    crawl_delay_since_ms: int = 0
+
 
 @dataclass
 class Host:
-    """`next_ms`: next-allowed; `dead_ms`: dead until; `refused_since_ms`: robots.txt cannot be had."""
+    """`next_ms`: next-allowed; `gap_ms`: after push-back; `dead_ms`: dead until; `share`: of refusals."""
 
     next_ms: int = 0
-    crawl_delay_ms: int = 0
     latency_ms: int | None = None
-    failures: int = 0
-    refused_since_ms: int | None = None
+    gap_ms: int = 0
+    pages: int = 0
+    share: int = 0
+    refused_since_ms: int = 0
+    refused_times: int = 0
     dead_ms: int = 0
-    reason: str = ""
+    override: Override = field(default_factory=Override)
+    origins: dict[str, Origin] = field(default_factory=dict)
     tainted: bool = False  # has entries in its queues that are not ours: each costs it a turn
+
+    def of(self, url: Url) -> Origin:
+        return self.origins.setdefault(url.origin, Origin())
+
+    @property
+    def concurrency(self) -> int:
+        return self.override.concurrency or 1
+
+    @property
+    def paused_ms(self) -> int:
+        return round((self.override.pause_until or 0) * 1000)
 
 
 @dataclass
@@ -87,21 +154,25 @@ class Part:
     dead: int = 0
 
 
+SPELLINGS = ("https://", "https://", "http://www.", "http://")
 MODES = st.sampled_from(["once", "once", "once", "twice", "lost"])
 WORKERS = st.integers(0, 1)
 PARTS = st.integers(0, 1)
 ITEMS = st.tuples(st.integers(0, 3), st.integers(0, 9), st.integers(0, 9), st.sampled_from([NORMAL, NORMAL, EXACT, UNCHECKED]))
 NAMES = ["back:", "park:", "host:", "front:0", "front:5", "front:9", "ready", "asleep", "wait", "leases", "leased", "exact", "dead"]
 NAMES += ["bloom", "bloom:0:0", "quarantine", "call:w0", "call:w1"]
-PLACES = ["back", "park", "front", "front", "wait", "leases", "leased"]
+PLACES = ["back", "park", "front", "front", "wait", "wait:", "leases", "leased"]
 JUNK = ["junk", "a\tb", "h\t1x\t/", "", "\0\xff", "h9.org\t7\tnope", "9\t1\t/x\t\t"]
 OUTCOMES = st.tuples(
     st.integers(0, 50),  # which lease
-    st.sampled_from("dddxqlwrhu"),
+    st.sampled_from("dddxqlwroon"),
     st.sampled_from([None, 0, 0, 150, 5_000]),  # ms since the request ended
     st.sampled_from([None, 20, 100, 900, 8_000]),  # latency
     st.sampled_from(WAITS_MS),
     st.sampled_from([None, None, None, -1, 0, 1_500, 20_000, 100_000]),  # crawl-delay of a robots.txt that came along
+    st.sampled_from([None, None, None, None, *TROUBLES]),
+    st.sampled_from([None, None, None, None, *PUSHES]),
+    st.sampled_from([None, None, PageSeen(), PageSeen(REFUSED), PageSeen(REFUSED)]),
 )
 
 
@@ -133,6 +204,7 @@ class FrontierModel(RuleBasedStateMachine):
         self.placed: Counter[tuple[str, bytes]] = Counter()
         self.planted: set[bytes] = set()
         self.late: list[tuple[Any, ...]] = []
+        self.letters: list[list[tuple[str, str, Entry]]] = [[], []]  # dead, oldest first
 
     def teardown(self) -> None:
         try:
@@ -174,7 +246,7 @@ class FrontierModel(RuleBasedStateMachine):
 
     @rule(worker=WORKERS, p=PARTS, items=st.lists(ITEMS, min_size=1, max_size=8), mode=MODES)
     def enqueue(self, worker: int, p: int, items: list[tuple[int, int, int, int]], mode: str) -> None:
-        links = [link(self.names[p][h], f"/{u}", priority, how) for h, u, priority, how in items]
+        links = [link(self.names[p][h], f"/{u}", priority, how, SPELLINGS[u % 4]) for h, u, priority, how in items]
         self.tick(p)
         letters = self.call(worker, mode, lambda f: f.enqueue(p, links))
         expected: dict[int, str] = {}
@@ -207,35 +279,113 @@ class FrontierModel(RuleBasedStateMachine):
             expired = sorted((h.expires_ms, token) for token, h in part.held.items() if h.expires_ms <= now)
             for _, token in expired[:16]:
                 self.reclaim(p, token, dead)
-        for host, reason, entry in dead:
-            assert self.hosts[host].dead_ms > now, (host, reason)
-            assert reason == self.hosts[host].reason
-            part.urls.remove(self.find(p, host, entry, now))
-        given: set[str] = set()
+        for name, reason, entry in dead:
+            host, url = self.hosts[name], self.find(p, name, entry, now)
+            if host.dead_ms > now:
+                assert reason == "blocked"
+            else:
+                assert host.of(url).dead_ms > now
+                assert host.of(url).reason == reason
+                assert not self.has_other_spelling(host, url, now)
+                assert not host.of(url).waits
+            part.urls.remove(url)
+        self.find_new_spellings(p, now)
+        troubled = {got.host for got in leases if self.hosts[got.host].concurrency > 1}
         for got in leases:
             host = self.hosts[got.host]
-            assert not any(h.url.host == got.host for h in part.held.values()), "two leases of a host"
+            in_flight = sum(h.url.host == got.host for h in part.held.values())
+            assert in_flight < host.concurrency, "too many leases of a host"
             assert host.dead_ms <= now
+            assert host.paused_ms <= now + LOOK_MS
             url = self.find(p, got.host, got.entry, now)
+            origin = host.of(url)
+            assert origin.dead_ms <= now
+            assert origin.until_ms <= now + LOOK_MS
             not_before = self.rig.server_ms(got.not_before)
-            assert not_before == max(self.rig.t, self.rig.t + host.next_ms - now), "not the time that the host's clock says"
-            assert host.next_ms <= now + LOOK_MS
+            if mode != "lost" or got.host not in troubled:  # the answer is made anew, from a clock that has moved
+                expected_ms = max(host.next_ms, host.paused_ms, origin.until_ms, now)
+                assert not_before == self.rig.t + expected_ms - now, "not the time that the clocks say"
+                assert host.next_ms <= now + LOOK_MS
             assert got.expires == self.rig.worker_s() + LEASE_MS / 1000
-            assert got.host_failures == host.failures
-            assert got.unreachable_ms == (-1 if host.refused_since_ms is None else now - host.refused_since_ms)
+            assert got.origin_failures == origin.failures
+            if origin.failures:
+                assert got.trouble_s == (now - (origin.since_ms or 0)) / 1000
+            else:
+                assert got.trouble_s is None
             url.place = "leased"
             part.held[got.token] = Held(got, url, worker, now + LEASE_MS)
-            given.add(got.host)
+            if host.concurrency > 1:
+                host.next_ms = max(host.next_ms, now) + self.delay_ms(host)
+                if origin.failures:
+                    origin.until_ms = now + LEASE_MS
         self.all_leases += leases
         self.redis_holds_what_the_model_holds()  # counts what was merged
         if most == 8 and self.active_hosts is None:
             for name in self.names[p]:
                 host = self.hosts[name]
-                busy = any(h.url.host == name for h in part.held.values())
-                has = any(u.host == name and (u.place == "queued" or (u.place == "waiting" and u.due_ms <= now)) for u in part.urls)
-                due = has and not busy and host.next_ms <= now + LOOK_MS and host.dead_ms <= now and name not in tainted
+                busy = sum(h.url.host == name for h in part.held.values()) > 0
+                has = any(u.host == name and self.is_free(host, u, now) for u in part.urls)
+                due = (
+                    has and not busy and max(host.next_ms, host.paused_ms) <= now + LOOK_MS and host.dead_ms <= now and name not in tainted
+                )
                 assert not due, f"{name} was passed over at {now}: {host} {self.about(name)}"
         return leases
+
+    @staticmethod
+    def is_free(host: Host, url: Url, now: int) -> bool:
+        origin = host.of(url)
+        is_here = url.place == "queued" or (url.place == "waiting" and url.due_ms <= now)
+        return is_here and origin.dead_ms <= now and origin.until_ms <= now + LOOK_MS
+
+    @staticmethod
+    def other_spelling(url: Url, reason: str) -> Entry | None:
+        entry = url.entry
+        if entry.sibling or entry.hops or entry.request or reason not in ("dns_nxdomain", "tls", "connect_refused"):
+            return None
+        scheme, _, rest = entry.url.partition("://")
+        if reason == "dns_nxdomain":
+            other = f"{scheme}://{rest.removeprefix('www.') if rest.startswith('www.') else 'www.' + rest}"
+        else:
+            other = f"{'http' if scheme == 'https' else 'https'}://{rest}"
+        return replace(entry, url=other, sibling=True)
+
+    def has_other_spelling(self, host: Host, url: Url, now: int) -> bool:
+        other = self.other_spelling(url, host.of(url).reason)
+        return other is not None and host.origins.get(origin_of(other.url), Origin()).dead_ms <= now
+
+    def find_new_spellings(self, p: int, now: int) -> None:
+        """URLs of dead origins that the step gave their other spelling, or made wait."""
+        part = self.parts[p]
+        dump = {k: v for k, v in self.rig.dump().items() if k.startswith(self.rig.key("", p).encode())}
+        prefix = len(self.rig.key("", p))
+        queued, _ = self.read_queued(self.names[p], {k[prefix:].decode("latin-1"): v for k, v in dump.items()})
+        leased = dump.get(self.rig.key("leased", p).encode(), {})
+        for row in (self.row(v) for v in leased.values()) if isinstance(leased, dict) else ():
+            if row:
+                queued[row[0]] += 1
+        waiting = Counter(x for x, _ in self.rows(dump.get(self.rig.key("wait", p).encode(), [])))
+        merged = int(dump.get(self.rig.key("ctr", p).encode(), {}).get(b"merged", 0))
+        for url in part.urls:
+            host = self.hosts[url.host]
+            origin = host.of(url)
+            if url.place == "leased" or origin.dead_ms <= now or host.dead_ms > now:
+                continue
+            other = self.other_spelling(url, origin.reason)
+            old = url.id
+            if queued[old] + waiting[old] >= self.count(part, old, "queued") + self.count(part, old, "waiting"):
+                continue
+            if self.has_other_spelling(host, url, now) and other is not None:
+                twin = (url.host, codec.encode(other, url.host))
+                here = sum(self.count(part, twin, place) for place in ("queued", "waiting", "leased"))
+                if queued[twin] + waiting[twin] > here or merged > part.merged:
+                    url.entry, url.place, url.back_score = other, "queued", None
+                    self.placed[twin[0], twin[1][3:]] += 1
+        for url in part.urls:
+            host = self.hosts[url.host]
+            origin = host.of(url)
+            gone = url.place != "leased" and queued[url.id] < self.count(part, url.id, "queued")
+            if gone and origin.dead_ms > now and origin.waits and waiting[url.id] > self.count(part, url.id, "waiting"):
+                url.place, url.due_ms = "waiting", origin.dead_ms
 
     @rule(worker=WORKERS, p=PARTS, outcomes=st.lists(OUTCOMES, min_size=1, max_size=4), mode=MODES)
     def complete(self, worker: int, p: int, outcomes: list[tuple[Any, ...]], mode: str) -> None:
@@ -243,66 +393,181 @@ class FrontierModel(RuleBasedStateMachine):
         if not leases:
             return
         part, now, rows, expected = self.parts[p], self.tick(p), [], ""
-        for which, way, ago, latency, wait, crawl_delay in outcomes:
+        used: set[str] = set()
+        for which, way, ago, latency, wait, crawl_delay, failed, pushed_back, page in outcomes:
             live = [h.lease for h in part.held.values()]
             got = live[which % len(live)] if live and which < 42 else leases[which % len(leases)]
-            origin = f"https://{got.host}"
+            if got.host in used:  # what the one before did to the queues is not known yet
+                continue
+            used.add(got.host)
+            origin = origin_of(got.entry.url)
             robots = None if crawl_delay is None else (origin, b"robots %d" % crawl_delay, 86_400_000, crawl_delay)
-            arg = {
-                "x": "refused",
-                "q": "entry",
-                "r": [RETRIES, "failed", wait // 2],
-                "h": [HOST_TRIES, DEAD_MS, "no such host"],
-                "u": [GIVE_UP_MS, DEAD_MS, "no robots.txt"],
-            }.get(way)
+            if way == "o" and failed is None:
+                failed = TROUBLES[which % len(TROUBLES)]
+            arg: Any = {"x": "refused", "q": "entry", "r": [RETRIES, "failed"]}.get(way)
+            if way == "n":
+                arg = self.rig.sync.zrange(self.rig.key(f"back:{got.host}", p), 0, 1) if self.is_zset(f"back:{got.host}", p) else []
             ended = None if ago is None else self.rig.worker_s() - ago / 1000
-            rows.append(Outcome(got, way, ended, None if latency is None else latency / 1000, wait / 1000, arg, robots))
-            expected += self.end(p, got, way, now, ago, latency, wait, crawl_delay)
+            latency_s = None if latency is None else latency / 1000
+            row = Outcome(got, way, ended, latency_s, wait / 1000, arg, robots, "", failed, pushed_back, None, page)
+            rows.append(row)
+            expected += self.end(p, row, now, ago, latency, wait)
         letters = self.call(worker, mode, lambda f: f.complete(p, rows))
         assert letters == expected
         for host, _, entry in self.new_dead(p):
             part.urls.remove(self.find(p, host, entry, now, "dead"))
         assert not any(u.place == "dead" for u in part.urls)
 
-    def end(self, p: int, got: Lease, way: str, now: int, ago: int | None, latency: int | None, wait: int, crawl_delay: int | None) -> str:
-        part, host = self.parts[p], self.hosts[got.host]
-        if crawl_delay is not None:
-            self.robots[f"https://{got.host}"] = b"robots %d" % crawl_delay
-            if crawl_delay >= 0:
-                host.crawl_delay_ms = crawl_delay
+    def is_zset(self, name: str, p: int) -> bool:
+        return bool(self.rig.sync.type(self.rig.key(name, p)) == b"zset")
+
+    def has_other_origin(self, p: int, name: str, origin: str) -> bool:
+        """Among the first URLs of the back queue."""
+        if not self.is_zset(f"back:{name}", p):
+            return False
+        first = self.rig.sync.zrange(self.rig.key(f"back:{name}", p), 0, VISIBLE - 1)
+        return any(self.is_ours(x, name) and origin_of(codec.decode(x, name).url) != origin for x in first)
+
+    def origin_failed(self, p: int, name: str, origin_name: str, how: OriginFailed, now: int) -> int:
+        """ms that the host rests; 0: the origin is blocked or dead."""
+        origin = self.hosts[name].origins.setdefault(origin_name, Origin())
+        origin.failures += 1
+        origin.since_ms = now if origin.since_ms is None else origin.since_ms
+        origin.reason, origin.struggling = how.reason, how.struggling
+        origin.gap_ms = int(min(how.most_s * 1000, max(how.gap_s * 1000, origin.gap_ms * 2)))
+        rest_ms = max(round(how.retry_after_s * 1000), math.floor(origin.gap_ms * how.jitter))
+        given_up = how.give_up_s is not None and now - origin.since_ms >= how.give_up_s * 1000
+        if given_up or (how.dead_after and origin.failures >= how.dead_after):
+            origin.waits = how.urls_wait and not given_up
+            origin.dead_ms = now + min(round(how.dead_s * 1000) * 2**origin.deaths, DEAD_MOST_MS)
+            origin.deaths += 1
+            origin.until_ms = 0
+            return 0
+        if origin.failures <= SOFT_FAILURES and rest_ms <= SOFT_REST_MS and not self.has_other_origin(p, name, origin_name):
+            origin.until_ms = 0
+            return rest_ms
+        origin.until_ms = now + rest_ms
+        return 0
+
+    @staticmethod
+    def origin_answered(origin: Origin, now: int) -> int:
+        blocked = origin.until_ms > 0
+        gap_ms = origin.gap_ms // 2 if origin.struggling else 0
+        gap_ms = gap_ms if gap_ms >= MIN_MS else 0
+        until_ms = now + gap_ms if blocked and gap_ms else 0
+        origin.failures, origin.since_ms, origin.dead_ms, origin.deaths = 0, None, 0, 0
+        origin.gap_ms, origin.until_ms = gap_ms, until_ms
+        return 0 if blocked else gap_ms
+
+    def refused_ms(self, host: Host, page: PageSeen, now: int) -> int:
+        refused = page.rest
+        if refused is None and host.pages >= PAGES_BEFORE and host.share == 0:
+            return 0
+        host.share = math.floor(host.share * 0.9) + (100_000 if refused else 0)
+        if refused is None:
+            host.pages, host.refused_since_ms, host.refused_times = min(host.pages + 1, PAGES_BEFORE), 0, 0
+            host.share = 0 if host.share < 1_000 else host.share
+        elif host.pages >= PAGES_BEFORE and host.share >= REFUSALS:
+            host.refused_since_ms = host.refused_since_ms or now
+            rest_ms = min(round(refused.first_s * 1000) * 2 ** min(host.refused_times, 8), round(refused.most_s * 1000))
+            host.refused_times += 1
+            if refused.give_up_s is not None and now - host.refused_since_ms >= refused.give_up_s * 1000:
+                host.dead_ms = now + round(refused.dead_s * 1000)
+            return rest_ms
+        return 0
+
+    def end(self, p: int, o: Outcome, now: int, ago: int | None, latency: int | None, wait: int) -> str:
+        part, got, way = self.parts[p], o.lease, o.way
+        host = self.hosts[got.host]
+        if o.robots is not None:
+            self.robots[o.robots[0]] = o.robots[1]
+            origin = host.origins.setdefault(o.robots[0], Origin())
+            if o.robots[3] >= 0 or origin.crawl_delay_ms >= 0:
+                origin.crawl_delay_ms, origin.crawl_delay_since_ms = o.robots[3], now
+                for other in host.origins.values():
+                    if other.crawl_delay_since_ms + 30 * 86_400_000 < now:
+                        other.crawl_delay_ms = -1
         if latency is not None:
             old = host.latency_ms
             host.latency_ms = latency if old is None else math.floor((3 * old + latency) / 4 + 0.5)
-        if ago is not None:
-            host.next_ms = max(host.next_ms, now - max(0, ago - GUARD_MS) + self.delay_ms(host))
         held = part.held.pop(got.token, None)
+        rest_ms = gap_ms = 0
+        name = o.robots[0] if o.robots else held.url.origin if held else ""
+        if o.failed and held:
+            rest_ms = self.origin_failed(p, got.host, name, o.failed, now)
+        elif ago is not None and not o.pushed_back and name in host.origins:
+            gap_ms = self.origin_answered(host.origins[name], now)
+        if o.pushed_back:
+            push = o.pushed_back
+            host.gap_ms = int(min(push.most_s * 1000, max(push.gap_s * 1000, host.gap_ms * 2)))
+            rest_ms = max(rest_ms, round(push.retry_after_s * 1000), math.floor(host.gap_ms * push.jitter))
+        elif host.gap_ms and ago is not None and not o.failed:
+            gap_ms = max(gap_ms, host.gap_ms // 2)
+            host.gap_ms = host.gap_ms // 2 if host.gap_ms // 2 >= MIN_MS else 0
+        if ago is not None:
+            if host.concurrency == 1:
+                delay_ms = max(self.delay_ms(host), gap_ms)
+                host.next_ms = max(host.next_ms, now - max(0, ago - GUARD_MS) + delay_ms)
+            if not o.failed:
+                host.dead_ms = 0
+        if o.page is not None:
+            rest_ms = max(rest_ms, self.refused_ms(host, o.page, now))
         if not held:
             return "g"
         url = held.url
-        if ago is not None and way not in "hu" and (host.failures or host.refused_since_ms is not None):
-            host.failures, host.refused_since_ms, host.dead_ms = 0, None, 0
-        if way in "dq":
+        if way in "dqn":
             part.urls.remove(url)
+            for data in o.arg if way == "n" else ():
+                gone = [u for u in part.urls if u.id == (got.host, data) and u.place == "queued"]
+                gone += [u for u in part.urls if u.id == (got.host, data) and u.place == "waiting" and u.due_ms <= now]
+                part.urls.remove(gone[-1])
         elif way == "x":
             url.place = "dead"
         elif way in "wr":
             if way == "r":
                 url.entry = replace(url.entry, failures=url.entry.failures + 1)
-                host.next_ms = max(host.next_ms, now + wait // 2) if wait // 2 else host.next_ms
             url.place, url.due_ms = ("dead", 0) if way == "r" and url.entry.failures >= RETRIES else ("waiting", now + wait)
         else:
             url.place = "queued"
-            if wait:
-                host.next_ms = max(host.next_ms, now + wait)
-            if way == "h":
-                host.failures += 1
-                if host.failures >= HOST_TRIES:
-                    host.dead_ms, host.reason = now + DEAD_MS, "no such host"
-            elif way == "u":
-                host.refused_since_ms = now if host.refused_since_ms is None else host.refused_since_ms
-                if now - host.refused_since_ms >= GIVE_UP_MS:
-                    host.dead_ms, host.reason = now + DEAD_MS, "no robots.txt"
+            if way == "o" and rest_ms == 0:
+                url.back_score = None
+            if way == "l":
+                rest_ms = max(rest_ms, wait)
+        if rest_ms:
+            host.next_ms = max(host.next_ms, now + rest_ms)
         return "x" if url.place == "dead" else "k"
+
+    @rule(worker=WORKERS, p=PARTS, h=st.integers(0, 3), which=st.integers(0, len(OVERRIDES)), mode=MODES)
+    def override(self, worker: int, p: int, h: int, which: int, mode: str) -> None:
+        now = self.tick(p)
+        name = self.names[p][h]
+        wanted = OVERRIDES[which] if which < len(OVERRIDES) else Override(pause_until=(now + 20_000) / 1000)
+        self.call(worker, mode, lambda f: f.override(name, wanted))
+        self.hosts[name].override = wanted or Override()
+
+    @rule(worker=WORKERS, p=PARTS, h=st.integers(0, 3), reason=st.sampled_from(["", "", "tls", "failed"]), mode=MODES)
+    def requeue(self, worker: int, p: int, h: int, reason: str, mode: str) -> None:
+        self.tick(p)
+        name = self.names[p][h]
+        if self.rig.sync.type(self.rig.key("dead", p)) != b"list":
+            return
+        moved = self.call(worker, mode, lambda f: f.requeue(reason, name))
+        chosen = [x for x in self.letters[p] if x[0] == name and (not reason or x[1] == reason)]
+        assert moved == len(chosen)
+        self.letters[p] = [x for x in self.letters[p] if x not in chosen]
+        self.parts[p].dead -= moved
+        host = self.hosts[name]
+        was_dead = bool(chosen) and host.dead_ms > 0
+        for _, _, entry in chosen:
+            host.dead_ms = 0
+            self.age += 1
+            url = Url(name, replace(entry, failures=0, expiries=0), self.age)
+            self.parts[p].urls.append(url)
+            self.placed[name, url.id[1][3:]] += 1
+            old = host.of(url)
+            host.origins[url.origin] = Origin(crawl_delay_ms=old.crawl_delay_ms, crawl_delay_since_ms=old.crawl_delay_since_ms)
+        if was_dead:
+            host.pages = host.share = host.refused_since_ms = host.refused_times = 0
 
     @rule(worker=WORKERS, which=st.lists(st.integers(0, 30), min_size=1, max_size=4))
     def renew(self, worker: int, which: list[int]) -> None:
@@ -361,13 +626,23 @@ class FrontierModel(RuleBasedStateMachine):
         host = self.names[p][h]
         sync, key = self.rig.sync, self.rig.key
         junk = what.encode("latin-1")
-        kind = {"back": b"zset", "park": b"list", "front": b"list", "wait": b"zset", "leases": b"zset", "leased": b"hash"}[where]
-        name = key(f"{where}:{host}" if where in ("back", "park") else "front:3" if where == "front" else where, p)
+        kinds = {
+            "back": b"zset",
+            "park": b"list",
+            "front": b"list",
+            "wait": b"zset",
+            "wait:": b"list",
+            "leases": b"zset",
+            "leased": b"hash",
+        }
+        kind = kinds[where]
+        names = {"back": f"back:{host}", "park": f"park:{host}", "front": "front:3", "wait:": f"wait:{host} http://{host}"}
+        name = key(names.get(where, where), p)
         if sync.type(name) not in (b"none", kind):
             return
         if where == "back":
             sync.zadd(name, {junk: 3 * 2**48 + 5})
-        elif where in ("park", "front"):
+        elif where in ("park", "front", "wait:"):
             sync.lpush(name, junk)
         elif where == "wait":
             sync.zadd(name, {junk: self.rig.t + 1_000})
@@ -379,7 +654,11 @@ class FrontierModel(RuleBasedStateMachine):
     # the model -----------------------------------------------------------------------------------------------------
 
     def delay_ms(self, host: Host) -> int:
-        return max(MIN_MS, host.crawl_delay_ms, min(FACTOR * (host.latency_ms or 0), CAP_MS))
+        override = host.override
+        if override.delay_s is not None:
+            return max(round(override.delay_s * 1000), 0 if override.below_minimum else MIN_MS)
+        crawl_delay_ms = max((origin.crawl_delay_ms for origin in host.origins.values()), default=0)
+        return max(MIN_MS, crawl_delay_ms, min(FACTOR * (host.latency_ms or 0), CAP_MS))
 
     def reclaim(self, p: int, token: str, dead: list[tuple[str, str, Entry]]) -> None:
         """A lease ran out: it is not known whether the request was made, so it was, just now."""
@@ -406,7 +685,9 @@ class FrontierModel(RuleBasedStateMachine):
         new = letters[: len(letters) - self.parts[p].dead][::-1]
         self.parts[p].dead = len(letters)
         parts = [x.split(b"\t", 3) for x in new]
-        return [(host.decode(), reason.decode(), codec.decode(data, host.decode())) for _, host, reason, data in parts]
+        found = [(host.decode(), reason.decode(), codec.decode(data, host.decode())) for _, host, reason, data in parts]
+        self.letters[p] += found
+        return found
 
     @invariant()
     def redis_holds_what_the_model_holds(self) -> None:
@@ -419,7 +700,8 @@ class FrontierModel(RuleBasedStateMachine):
             queued, backs = self.read_queued(self.names[p], mine)
             real_wait = Counter(x for x, _ in self.rows(mine.get("wait", [])))
             real_held = mine.get("leased", {})
-            assert all(len([h for h in part.held.values() if h.url.host == name]) <= 1 for name in self.names[p])
+            for name in self.names[p]:
+                assert len([h for h in part.held.values() if h.url.host == name]) <= max(3, self.hosts[name].concurrency)
             assert {t: self.row(v)[0] for t, v in real_held.items() if self.row(v)} == {
                 t.encode(): h.url.id for t, h in part.held.items()
             }, "leased"
@@ -486,6 +768,11 @@ class FrontierModel(RuleBasedStateMachine):
                 ours = [(rest, e) for e in value if self.is_ours(e, rest)]
                 queued.update(ours)
                 tainted |= {rest} if len(ours) < len(value) else set()
+            elif kind == "wait" and not isinstance(value[0], tuple):
+                name = rest.partition(" ")[0]
+                ours = [(name, e) for e in (x.partition(b"\t")[2] for x in value) if self.is_ours(e, name)]
+                queued.update(ours)
+                tainted |= {name} if len(ours) < len(value) else set()
             elif kind == "front":
                 queued.update(row[0] for token in value if (row := self.row(token)))
         for name in hosts:
@@ -538,9 +825,9 @@ class FrontierModel(RuleBasedStateMachine):
         assert counts.enqueued == counts.done
 
     def complete_one(self, p: int, got: Lease) -> None:
-        now = self.tick(p)
-        expected = self.end(p, got, "d", now, None, None, 0, None)
-        assert self.rig.run(self.rig.f.complete(p, [Outcome(got, "d")])) == expected
+        outcome = Outcome(got, "d")
+        expected = self.end(p, outcome, self.tick(p), None, None, 0)
+        assert self.rig.run(self.rig.f.complete(p, [outcome])) == expected
 
 
 class NarrowFrontierModel(FrontierModel):

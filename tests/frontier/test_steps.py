@@ -4,11 +4,25 @@ from __future__ import annotations
 
 import pytest
 import redis
-from rig import Rig, link
+from rig import Rig, link, url_key
 
 from crawlweb.errors import FrontierError
 from crawlweb.frontier import codec
-from crawlweb.frontier.frontier import EXACT, GUARD_MS, UNCHECKED, Limits, Link, Outcome
+from crawlweb.frontier.frontier import (
+    EXACT,
+    GUARD_MS,
+    NORMAL,
+    UNCHECKED,
+    Lease,
+    Limits,
+    Link,
+    OriginFailed,
+    Outcome,
+    Override,
+    PageSeen,
+    PushedBack,
+    Refused,
+)
 from crawlweb.records import Entry
 
 
@@ -82,7 +96,10 @@ def test_a_crawl_delay_is_in_force_from_the_next_lease_and_robots_is_kept(rig: R
     rig.enqueue(*links("a.org", 3))
     (lease,) = rig.lease()
     rig.complete(lease, "l", robots=("https://a.org", b"as fetched", 60_000, 7_000))
-    assert rig.run(rig.f.robots("a.org", ["https://a.org", "http://a.org"])) == [b"as fetched", None]
+    kept, unknown = rig.run(rig.f.robots("a.org", ["https://a.org", "http://a.org"]))
+    assert kept is not None
+    assert (kept.value, kept.holds, unknown) == (b"as fetched", False, None)
+    assert 59 < kept.left_s <= 60
     assert 0 < rig.sync.pttl(rig.key("robots:https://a.org")) <= 60_000
     rig.later(6_400)
     assert rig.lease() == []
@@ -273,7 +290,7 @@ def test_a_host_whose_time_is_far_away_sleeps_and_takes_no_place(redis_url: str)
 def test_a_url_that_waits_by_itself_does_not_keep_its_host_waiting(rig: Rig) -> None:
     rig.enqueue(*links("a.org", 2))
     (first,) = rig.lease()
-    rig.complete(first, "r", wait_s=15, arg=[3, "server error", 0])
+    rig.complete(first, "r", wait_s=15, arg=[3, "server error"])
     rig.later(1_000)
     (second,) = rig.lease()
     rig.complete(second)
@@ -302,7 +319,7 @@ def test_a_failed_url_is_a_dead_letter_at_its_last_try(rig: Rig) -> None:
     rig.enqueue(link("a.org"))
     for _ in range(3):
         (lease,) = rig.lease()
-        rig.complete(lease, "r", wait_s=1, arg=[3, "server error", 0])
+        rig.complete(lease, "r", wait_s=1, arg=[3, "server error"])
         rig.later(2_000)
     ((host, reason, entry),) = rig.run(rig.f.dead_letters())
     assert (host, reason) == ("a.org", "server error")
@@ -311,17 +328,26 @@ def test_a_failed_url_is_a_dead_letter_at_its_last_try(rig: Rig) -> None:
     assert rig.check()["pending"] == 0
 
 
-def test_a_host_that_failed_three_times_is_drained_to_dead_letters_until_its_time_is_over(rig: Rig) -> None:
+NO_NAME = OriginFailed("no such name", 20, 20, dead_after=3, dead_s=3_600)
+NO_ROBOTS = OriginFailed("no robots.txt", 60, 60, give_up_s=100)
+OVERLOAD = OriginFailed("http_503", 4, 600, struggling=True)
+
+
+def fail(rig: Rig, lease: Lease, how: OriginFailed, way: str = "o") -> None:
+    rig.complete(lease, way, failed=how, arg=[9, "failed"] if way == "r" else None)
+
+
+def test_an_origin_that_failed_three_times_is_drained_to_dead_letters_until_its_time_is_over(rig: Rig) -> None:
     rig.enqueue(*links("a.org", 150))
-    for _ in range(3):
+    for failures in range(3):
         (lease,) = rig.lease()
-        assert lease.entry.failures == 0
-        rig.complete(lease, "h", wait_s=20, arg=[3, 3_600_000, "no such host"])
+        assert (lease.entry.failures, lease.origin_failures) == (0, failures)
+        fail(rig, lease, NO_NAME)
         rig.later(20_000)
     for _ in range(4):
         assert rig.lease() == []
     assert rig.check()["pending"] == 0
-    assert {reason for _, reason, _ in rig.run(rig.f.dead_letters())} == {"no such host"}
+    assert {reason for _, reason, _ in rig.run(rig.f.dead_letters())} == {"no such name"}
     assert len(rig.run(rig.f.dead_letters())) == 150
     rig.enqueue(link("a.org", "/new"))
     assert rig.lease() == []
@@ -329,25 +355,305 @@ def test_a_host_that_failed_three_times_is_drained_to_dead_letters_until_its_tim
     rig.later(3_600_000)
     rig.enqueue(link("a.org", "/newer"))
     (lease,) = rig.lease()
-    assert lease.host_failures == 3
+    assert lease.origin_failures == 3
     rig.complete(lease)
     rig.enqueue(link("a.org", "/newest"))
     rig.later(1_000)
-    assert rig.lease()[0].host_failures == 0
+    assert rig.lease()[0].origin_failures == 0
 
 
-def test_unreachable_robots_counts_from_the_first_time_and_a_page_ends_it(rig: Rig) -> None:
+def test_a_dead_origin_is_tried_with_one_url_after_intervals_that_grow(rig: Rig) -> None:
+    rig.enqueue(link("a.org"))
+    for hours in (1, 2, 4, 8, 16, 24, 24):
+        while leases := rig.lease():
+            fail(rig, leases[0], NO_NAME)
+            rig.later(20_000)
+        rig.later(hours * 3_600_000 - 60_000)
+        rig.enqueue(*links("a.org", 5, start=hours * 1000))
+        assert rig.lease() == [], f"dead for {hours} hours"
+        rig.later(60_000)
+        rig.enqueue(link("a.org", f"/{rig.t}"))
+
+
+def test_one_origin_in_trouble_does_not_stop_the_others_of_its_host(rig: Rig) -> None:
+    """Its URLs are moved out of the way, 1,000 of them before the first of another origin, and none of them is leased meanwhile."""
+    rig.enqueue(link("a.org", "/first", before="https://www."))
+    rig.enqueue(*(link("a.org", f"/{n}", before="https://dev.") for n in range(1_000)))
+    rig.enqueue(*(link("a.org", f"/{n}", before="https://www.") for n in range(20)))
+    (lease,) = rig.lease()
+    rig.complete(lease)
+    rig.later(1_000)
+    leased, begun = [], rig.t
+    while rig.t < begun + 60_000:
+        for lease in rig.lease():
+            leased.append(lease.entry.url)
+            is_down = "dev." in lease.entry.url
+            rig.complete(lease, "o" if is_down else "d", failed=NO_ROBOTS if is_down else None)
+        rig.later(250)
+    assert sum("www." in url for url in leased) == 20
+    assert sum("dev." in url for url in leased) <= 4
+    assert rig.check()["wait"] == 1_000
+
+
+def test_urls_of_an_origin_that_is_given_up_are_dead_letters_and_those_of_others_are_not(rig: Rig) -> None:
+    rig.enqueue(*(link("a.org", f"/{n}", before=before) for n in range(10) for before in ("https://dev.", "https://www.")))
+    done = 0
+    for _ in range(400):
+        for lease in rig.lease():
+            is_down = "dev." in lease.entry.url
+            rig.complete(lease, "o" if is_down else "d", failed=NO_ROBOTS if is_down else None)
+            done += not is_down
+        rig.later(1_000)
+    assert done == 10
+    letters = rig.run(rig.f.dead_letters())
+    assert [reason for _, reason, _ in letters] == ["no robots.txt"] * 10
+    assert rig.check()["pending"] == 0
+
+
+def test_trouble_counts_from_the_first_failure_and_an_answer_ends_it(rig: Rig) -> None:
     rig.enqueue(*links("a.org", 5))
-    for expected in (-1, 60_000):
+    for expected in (None, 60.0):
         (lease,) = rig.lease()
-        assert lease.unreachable_ms == expected
-        rig.complete(lease, "u", wait_s=60, arg=[100_000, 1, "no robots.txt"])
+        assert lease.trouble_s == expected
+        fail(rig, lease, NO_ROBOTS)
         rig.later(60_000)
     (lease,) = rig.lease()
     rig.complete(lease)
     rig.later(1_000)
     (lease,) = rig.lease()
-    assert lease.unreachable_ms == -1
+    assert lease.trouble_s is None
+
+
+def test_a_struggling_server_is_asked_less_and_less_and_then_more_and_more(rig: Rig) -> None:
+    rig.enqueue(*links("a.org", 40))
+    gaps = []
+    for n in range(14):
+        (lease,) = rig.lease()
+        begun = rig.t
+        if n < 5:
+            fail(rig, lease, OVERLOAD, "r")
+        else:
+            rig.complete(lease)
+        while not (leases := rig.lease()):
+            rig.later(100)
+        rig.complete(leases[0], "l", ago_ms=None)
+        gaps.append(round((rig.server_ms(leases[0].not_before) - begun) / 1000))
+        rig.later(500)
+    assert gaps[:10] == [4, 8, 16, 32, 64, 32, 16, 8, 4, 2]
+    assert gaps[10:] == [1] * 4
+
+
+def test_push_back_rests_the_whole_host_and_retry_after_is_the_least(rig: Rig) -> None:
+    rig.enqueue(*(link("a.org", f"/{n}", before=before) for n in range(9) for before in ("https://dev.", "https://www.")))
+    waits = []
+    for pushed_back in (PushedBack(5, 600), PushedBack(5, 600), PushedBack(5, 600, retry_after_s=90), None, None):
+        (lease,) = rig.lease()
+        rig.complete(lease, "r" if pushed_back else "d", pushed_back=pushed_back, arg=[9, "http_429"])
+        waits.append(rig.run(rig.f.lease(0, 5))[0])
+        rig.later(100_000)
+    assert waits == [5, 10, 90, 10, 5]
+
+
+def test_a_tls_failure_has_urls_spelt_with_http_and_others_wait(rig: Rig) -> None:
+    rig.enqueue(*links("a.org", 3), link("a.org", "/spider", request={"method": "POST"}))
+    how = OriginFailed("tls", 5, 3_600, dead_after=2, dead_s=600, give_up_s=900, urls_wait=True)
+    for _ in range(2):
+        (lease,) = rig.lease()
+        fail(rig, lease, how)
+        rig.later(10_000)
+    spelt = []
+    for _ in range(20):
+        for lease in rig.lease():
+            spelt.append(lease.entry.url)
+            assert lease.entry.sibling
+            rig.complete(lease)
+        rig.later(1_000)
+    assert sorted(spelt) == [f"http://a.org/{n:05}" for n in range(3)]
+    assert (rig.check()["wait"], rig.check()["dead"]) == (1, 0)
+    rig.later(600_000)
+    for _ in range(3):
+        for lease in rig.lease():
+            fail(rig, lease, how)
+        rig.later(700_000)
+    rig.lease()
+    assert (rig.check()["wait"], rig.check()["dead"], rig.check()["pending"]) == (0, 1, 0)
+
+
+def test_the_largest_crawl_delay_of_a_hosts_origins_is_in_force(rig: Rig) -> None:
+    rig.enqueue(*links("a.org", 9))
+
+    def told(origin: str, delay_ms: int) -> float:
+        (lease,) = rig.lease()
+        rig.complete(lease, "l", robots=(origin, b"x", 1_000, delay_ms))
+        wait_s = rig.run(rig.f.lease(0, 5))[0] or 0
+        rig.later(round(wait_s * 1000))
+        return wait_s
+
+    assert told("https://a.org", 3_000) == 3
+    assert told("https://shop.a.org", 8_000) == 8
+    assert told("https://a.org", 2_000) == 8
+    assert told("https://shop.a.org", -1) == 2
+    assert told("https://a.org", 0) == 1
+
+
+def test_a_site_that_refuses_after_good_pages_rests_and_one_page_is_enough_to_go_on(rig: Rig) -> None:
+    refused = PageSeen(Refused(3_600, 36_000, None, 3_600))
+    rig.enqueue(*links("a.org", 60))
+
+    def fetch(page: PageSeen) -> float:
+        (lease,) = rig.lease()
+        rig.complete(lease, page=page)
+        wait_s = rig.run(rig.f.lease(0, 5))[0] or 0
+        rig.later(round(wait_s * 1000))
+        return wait_s
+
+    assert [fetch(PageSeen()) for _ in range(5)] == [1] * 5
+    waits = [fetch(refused) for _ in range(18)]
+    assert waits[:15] == [1] * 15
+    assert waits[-3:] == [3_600, 7_200, 14_400]
+    assert fetch(PageSeen()) == 1
+    assert rig.counters()["blocked"] == 1
+
+
+def test_refusals_from_the_beginning_are_not_a_block(rig: Rig) -> None:
+    rig.enqueue(*links("a.org", 60))
+    for _ in range(40):
+        (lease,) = rig.lease()
+        rig.complete(lease, page=PageSeen(Refused(3_600, 36_000, None, 3_600)))
+        rig.later(1_000)
+    assert len(rig.lease()) == 1
+
+
+def test_disallowed_urls_cost_no_wait_and_few_calls(rig: Rig) -> None:
+    rig.enqueue(*links("a.org", 300), link("a.org", "/good"))
+    calls = 0
+    while True:
+        (lease,) = rig.lease()
+        calls += 1
+        if lease.entry.url.endswith("/good"):
+            break
+        others = [data for data, url in lease.shown if not url.endswith("/good")]
+        rig.complete(lease, "n", ago_ms=None, arg=others)
+    assert calls <= 8
+    assert rig.check()["pending"] == 1
+    rig.complete(lease)
+    rig.enqueue(*links("a.org", 3, start=1_000))
+    rig.later(1_000)
+    (lease,) = rig.lease()
+    assert lease.shown == ()
+
+
+def test_an_override_wins_and_stays(rig: Rig) -> None:
+    rig.enqueue(*links("a.org", 20))
+
+    def wait_s() -> float:
+        (lease,) = rig.lease()
+        rig.complete(lease, latency_s=0.5, robots=("https://a.org", b"x", 1_000, 7_000))
+        wait_s = rig.run(rig.f.lease(0, 0))[0] or 0
+        rig.later(round(wait_s * 1000))
+        return wait_s
+
+    assert wait_s() == 7
+    for override, expected in ((Override(3), 3), (Override(0.2), 1), (Override(0.2, below_minimum=True), 0.2), (None, 7)):
+        rig.run(rig.f.override("a.org", override))
+        assert wait_s() == expected
+    rig.run(rig.f.override("a.org", Override(pause_until=(rig.t + 50_000) / 1000)))
+    assert rig.lease() == []
+    assert rig.check()["asleep"] == 1
+    rig.later(49_500)
+    assert rig.server_ms(rig.lease()[0].not_before) == rig.t + 500
+    rig.run(rig.f.override("b.org", Override(3)))
+    assert rig.run(rig.f.overrides()) == {"a.org": Override(pause_until=(rig.t + 500) / 1000), "b.org": Override(3)}
+    assert rig.sync.ttl(rig.key("host:b.org")) == -1
+
+
+def test_a_pause_that_is_taken_back_ends_at_once(rig: Rig) -> None:
+    rig.enqueue(*links("a.org", 2))
+    rig.run(rig.f.override("a.org", Override(pause_until=(rig.t + 5_000_000) / 1000)))
+    assert rig.lease() == []
+    rig.run(rig.f.override("a.org", None))
+    assert len(rig.lease()) == 1
+
+
+def test_an_override_lets_a_host_have_several_in_flight(rig: Rig) -> None:
+    rig.enqueue(*links("a.org", 9))
+    rig.run(rig.f.override("a.org", Override(0.5, 3, None, True)))
+    held = []
+    for at in (0, 500, 1_000, 1_500):
+        leases = rig.lease()
+        held += leases
+        assert len(held) == min(3, at // 500 + 1)
+        rig.check()
+        rig.later(500)
+    rig.complete(held[1])
+    (fourth,) = rig.lease()
+    rig.check()
+    rig.run(rig.f.override("a.org", None))
+    for lease in (held[0], fourth):
+        rig.complete(lease)
+        assert rig.lease() == []
+        rig.check()
+    rig.complete(held[2])
+    rig.later(1_000)
+    assert len(rig.lease()) == 1
+    rig.check()
+
+
+def test_dead_letters_come_back_as_if_they_were_new(rig: Rig) -> None:
+    rig.enqueue(*links("a.org", 150), *links("b.org", 2))
+    for _ in range(3):
+        for lease in rig.lease():
+            if lease.host == "b.org":
+                rig.complete(lease, "x", arg="refused")
+            else:
+                fail(rig, lease, NO_NAME)
+        rig.later(20_000)
+    for _ in range(4):
+        assert rig.lease() == []
+    assert rig.check()["dead"] == 152
+    assert rig.run(rig.f.requeue("refused", "a.org")) == 0
+    assert rig.run(rig.f.requeue("refused")) == 2
+    assert rig.run(rig.f.requeue(host="a.org")) == 150
+    found = rig.check()
+    assert (found["dead"], found["pending"]) == (0, 152)
+    assert {lease.host for lease in rig.lease()} == {"a.org", "b.org"}
+
+
+def test_the_source_of_a_redirect_to_a_known_page_is_its_alias(rig: Rig) -> None:
+    page = link("a.org", "/page")
+    source = url_key("https://b.org/old")
+    redirect = Link("a.org", page.key, Entry("https://a.org/page", 5, hops=1, chain=(source,)), NORMAL)
+    assert rig.enqueue(page) == "n"
+    assert rig.enqueue(redirect) == "s"
+    assert rig.sync.hgetall(rig.key(f"alias:{source.hex()[:3]}")) == {source: page.key}
+    assert rig.check()["pending"] == 1
+
+
+def test_news_about_robots_txt_wakes_the_urls_that_wait_for_it(rig: Rig) -> None:
+    rig.enqueue(*links("a.org", 3))
+    (lease,) = rig.lease()
+    rig.complete(lease, "o", failed=OriginFailed("robots_elsewhere", 30, 1_800))
+    rig.later(1_000)
+    assert rig.lease() == []
+    kept = ("https://a.org", b"rules", 60_000, 2_000)
+    rig.run(rig.f.tell("a.org", lambda lease: Outcome(lease, "l", robots=kept)))
+    (lease,) = rig.lease()
+    rig.check()
+    rig.complete(lease)
+    assert rig.run(rig.f.lease(0, 5))[0] == 2
+
+
+def test_an_old_robots_txt_holds_for_a_while(rig: Rig) -> None:
+    rig.enqueue(*links("a.org", 3))
+    (lease,) = rig.lease()
+    rig.complete(lease, "l", robots=("https://a.org", b"rules", 60_000, -1))
+    rig.later(1_000)
+    (lease,) = rig.lease()
+    rig.complete(lease, "l", stale_robots=("https://a.org", 50.0))
+    (kept,) = rig.run(rig.f.robots("a.org", ["https://a.org"]))
+    assert kept is not None
+    assert kept.holds
+    assert 0 < rig.sync.pttl(rig.key("stale:https://a.org")) <= 50_000
 
 
 def test_three_expiries_make_a_dead_letter_and_move_the_clock_each_time(rig: Rig) -> None:
