@@ -41,9 +41,8 @@ class Exceptions:
 
 
 def _networks(block: str) -> list[ipaddress.IPv4Network | ipaddress.IPv6Network]:
+    name = block.lower()
     try:
-        return [ipaddress.ip_network(text) for text in NETWORKS.get(block.lower(), block).split()]
+        return [ipaddress.ip_network(text) for text in (NETWORKS[name].split() if name in NETWORKS else [block])]
     except ValueError as e:
-        raise ConfigError(
-            f"CRAWLWEB_IP_DELAY_EXCEPT: {block!r} is no CIDR block nor one of {', '.join(NETWORKS)}: {e}"
-        ) from None
+        raise ConfigError(f"CRAWLWEB_IP_DELAY_EXCEPT: {block!r} is no CIDR block nor one of {', '.join(NETWORKS)}: {e}") from None

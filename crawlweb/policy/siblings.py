@@ -30,6 +30,9 @@ def origin_sibling(url: str) -> str | None:
     if parts.scheme == "http":
         return f"https://{name}{rest}"
     bare = name.removeprefix("www.")
-    if bare != host_of_name(name):
+    try:
+        if host_of_name("www." + bare) != bare:
+            return None
+    except ValueError:  # an address
         return None
     return f"{parts.scheme}://{bare if name != bare else 'www.' + bare}{rest}"
