@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import itertools
 import math
@@ -14,17 +15,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crawlweb.policy.retry import (
-    DEAD_HOST_S,
+    DEAD_S,
     FAILURES,
+    GIVE_UP_S,
     RETRY_AFTER_CAP_S,
+    ROBOTS_ELSEWHERE,
     UNREACHABLE_ROBOTS,
+    WAITS_WITHOUT_SIBLING,
     Failure,
+    Wait,
+    jitter,
     retry_after_s,
     status_kind,
-    wait_s,
 )
+from crawlweb.policy.robots import KEPT_S
 
-ROWS = [pytest.param(row, id=kind) for kind, row in {**FAILURES, "robots": UNREACHABLE_ROBOTS}.items()]
+ALL = {**FAILURES, "robots": UNREACHABLE_ROBOTS, "robots elsewhere": ROBOTS_ELSEWHERE}
+ROWS = [pytest.param(row, id=kind) for kind, row in ALL.items()]
+WAITS = [
+    pytest.param(wait, id=f"{kind} {of}")
+    for kind, row in ALL.items()
+    for of, wait in (("url", row.url), ("origin", row.origin), ("host", row.host))
+    if wait
+]
 NOW = 1_700_000_000.0  # Tue, 14 Nov 2023 22:13:20 GMT
 
 
@@ -42,51 +55,123 @@ class Fixed(random.Random):
 LEAST, MIDDLE, MOST = Fixed(0.0), Fixed(0.5), Fixed(1.0)
 
 
+# -- the table -----------------------------------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize("row", ROWS)
-def test_a_row_is_complete(row: Failure) -> None:
+def test_a_row_is_complete_and_says_nothing_that_has_no_use(row: Failure) -> None:
     assert row.meaning
-    assert row.blame in ("url", "host", "none")
-    assert row.tries >= (0 if row is UNREACHABLE_ROBOTS else 1)
-    assert row.wait_s > 0 or row.blame == "none"
-    assert row.wait_s <= row.cap_s
-    assert not (row.host_rests and row.blame != "url")  # a host that is to blame rests anyway
+    assert row.url_tries > 1 if row.url else row.url_tries == 1
+    assert row.origin_tries is None or (row.origin and row.origin_tries > 1)
+    assert row.origin or not row.struggling
+    assert row.url or not row.host  # whoever is asked for less has an URL that comes again
 
 
 def test_meanings_are_not_repeated() -> None:
-    meanings = [row.meaning for row in FAILURES.values()]
+    meanings = [row.meaning for row in ALL.values()]
     assert len(set(meanings)) == len(meanings)
 
 
-def test_only_what_trying_again_cannot_change_is_final() -> None:
-    assert {kind for kind, row in FAILURES.items() if row.blame == "none"} == {"private_address"}
+@pytest.mark.parametrize(
+    ("kind", "whose"),
+    [
+        # Who cannot be reached at all is no fault of a URL.
+        ("dns_nxdomain", "origin"),
+        ("dns_servfail", "origin"),
+        ("dns_timeout", "origin"),
+        ("connect_refused", "origin"),
+        ("connect_timeout", "origin"),
+        ("connect_failed", "origin"),
+        ("tls", "origin"),
+        # A server that is there may fail for one URL or for all.
+        ("timeout", "url origin"),
+        ("http_503", "url origin"),
+        ("http_5xx", "url origin"),
+        ("http_429", "url host"),
+        ("reset", "url"),
+        ("bad_response", "url"),
+        ("no_outcome", "url"),
+        ("error", "url"),
+        # What trying again cannot change is final.
+        ("private_address", ""),
+    ],
+)
+def test_whom_a_failure_concerns(kind: str, whose: str) -> None:
+    row = FAILURES[kind]
+    assert [name for name in ("url", "origin", "host") if getattr(row, name)] == whose.split()
+
+
+def test_every_kind_is_in_the_table_above() -> None:
+    (mark,) = (mark for mark in test_whom_a_failure_concerns.pytestmark if mark.name == "parametrize")  # type: ignore[attr-defined]
+    assert {kind for kind, _ in mark.args[1]} == FAILURES.keys()
 
 
 @pytest.mark.parametrize("kind", ["dns_nxdomain", "connect_refused"])
-def test_a_host_that_is_not_there_is_dead_within_a_minute(kind: str) -> None:
+def test_an_origin_that_is_not_there_is_dead_within_a_minute(kind: str) -> None:
     row = FAILURES[kind]
-    assert row.tries == 3
-    assert sum(wait_s(row, n, MOST) for n in range(row.tries - 1)) <= 60
+    assert row.origin
+    assert row.origin_tries == 3
+    assert sum(row.origin.after(n, MOST) for n in range(row.origin_tries - 1)) <= 60
 
 
-@pytest.mark.parametrize("row", ROWS)
-def test_waits_grow_and_are_capped(row: Failure) -> None:
-    waits = [wait_s(row, n, MIDDLE) for n in range(40)]
-    assert waits[0] == pytest.approx(row.wait_s)
+def test_only_what_is_surely_not_there_is_dead_after_some_tries() -> None:
+    """Any other trouble may pass: it lasts until it is given up."""
+    assert {kind for kind, row in ALL.items() if row.origin_tries} == {"dns_nxdomain", "connect_refused", "tls"}
+
+
+def test_a_server_that_answers_now_and_then_is_struggling_and_one_that_cannot_be_reached_is_not() -> None:
+    assert {kind for kind, row in ALL.items() if row.struggling} == {"timeout", "http_503", "http_5xx"}
+
+
+def test_what_waits_without_a_sibling_is_a_row_of_origins_that_die_by_tries() -> None:
+    assert FAILURES[WAITS_WITHOUT_SIBLING].origin_tries
+
+
+def test_an_origin_is_given_up_when_no_copy_of_its_robots_txt_is_kept_any_more() -> None:
+    assert GIVE_UP_S == KEPT_S == 30 * 86_400
+
+
+def test_an_origin_is_tried_while_it_is_not_dead_for_longer_than_its_longest_wait() -> None:
+    for kind, row in ALL.items():
+        if row.origin and row.origin_tries:
+            assert row.origin.after(row.origin_tries, MOST) <= DEAD_S, kind
+
+
+def test_rows_cannot_be_changed() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        FAILURES["tls"].url_tries = 9  # type: ignore[misc]
+
+
+# -- waits ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wait", WAITS)
+def test_waits_double_and_are_capped(wait: Wait) -> None:
+    assert 0 < wait.first_s <= wait.most_s
+    waits = [wait.after(n, MIDDLE) for n in range(40)]
+    assert waits[0] == pytest.approx(wait.first_s)
     for before, after in itertools.pairwise(waits):
-        assert after == pytest.approx(min(2 * before, row.cap_s)) or before == pytest.approx(row.cap_s) or not row.wait_s
-    assert waits[-1] == pytest.approx(row.cap_s if row.wait_s else 0)
+        assert after == pytest.approx(min(2 * before, wait.most_s))
+    assert waits[-1] == pytest.approx(wait.most_s)
 
 
-@pytest.mark.parametrize("row", ROWS)
+@pytest.mark.parametrize("wait", WAITS)
 @pytest.mark.parametrize("failures", [0, 1, 5, 35, 10**6])
-def test_jitter_is_a_quarter_either_way(row: Failure, failures: int) -> None:
-    middle = wait_s(row, failures, MIDDLE)
-    assert wait_s(row, failures, LEAST) == pytest.approx(0.75 * middle)
-    assert wait_s(row, failures, MOST) == pytest.approx(1.25 * middle)
+def test_jitter_is_a_quarter_either_way(wait: Wait, failures: int) -> None:
+    middle = wait.after(failures, MIDDLE)
+    assert wait.after(failures, LEAST) == pytest.approx(0.75 * middle)
+    assert wait.after(failures, MOST) == pytest.approx(1.25 * middle)
     rng = random.Random(7)
-    drawn = [wait_s(row, failures, rng) for _ in range(200)]
-    assert all(0.75 * middle <= wait <= 1.25 * middle or wait == pytest.approx(middle) for wait in drawn)
-    assert len(set(drawn)) > 100 or not row.wait_s
+    drawn = [wait.after(failures, rng) for _ in range(200)]
+    assert all(0.75 * middle <= drew <= 1.25 * middle for drew in drawn)
+    assert len(set(drawn)) > 100
+
+
+def test_jitter_is_a_factor_around_one() -> None:
+    assert [jitter(rng) for rng in (LEAST, MIDDLE, MOST)] == pytest.approx([0.75, 1, 1.25])
+
+
+# -- statuses ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -94,7 +179,8 @@ def test_jitter_is_a_quarter_either_way(row: Failure, failures: int) -> None:
     [
         *((status, None) for status in (100, 200, 206, 301, 304, 400, 403, 404, 408, 410, 425, 428, 430, 499)),
         (429, "http_429"),
-        *((status, "http_5xx") for status in (500, 501, 503, 504, 520, 599, 600, 999)),
+        (503, "http_503"),
+        *((status, "http_5xx") for status in (500, 501, 502, 504, 520, 599, 600, 999)),
     ],
 )
 def test_the_statuses_that_are_failures(status: int, kind: str | None) -> None:
@@ -102,8 +188,7 @@ def test_the_statuses_that_are_failures(status: int, kind: str | None) -> None:
     assert kind is None or kind in FAILURES
 
 
-def test_a_dead_host_is_tried_again_after_its_last_wait_could_have_ended() -> None:
-    assert max(row.cap_s for row in FAILURES.values() if row.blame == "host") <= DEAD_HOST_S
+# -- Retry-After ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
