@@ -19,7 +19,7 @@ from crawlweb.errors import FetchError
 from crawlweb.records import boottime
 
 _BLANK_LINE: Final = re.compile(rb"\r?\n\r?\n")
-_STATUS_LINE: Final = re.compile(rb"HTTP/(\d(?:\.\d)?)[ \t]+(\d{3})(?!\d)", re.IGNORECASE)
+_STATUS_LINE: Final = re.compile(rb"HTTP/(\d(?:\.\d)?)[ \t]+([1-9]\d{2})(?!\d)", re.IGNORECASE)
 _FOLD: Final = re.compile(rb"\r?\n[ \t]+")
 _LENGTH: Final = re.compile(rb"\d{1,18}")
 _CHUNKED_HEAD: Final = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -246,7 +246,7 @@ class Exchange(asyncio.Protocol):
             self._keep(data)
             if self._remaining_bytes == 0:
                 self.end()
-        if self._wire_bytes > 2 * self._caps.body_bytes + _FRAMING_SLACK_BYTES:
+        if self._wire_bytes > 2 * len(self._buffer) + _FRAMING_SLACK_BYTES:
             self.end("length")
 
     def on_body(self, data: bytes) -> None:

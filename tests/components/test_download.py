@@ -487,6 +487,7 @@ FAILURES = {
     "not HTTP": (says(b"220 mail.example ESMTP\r\n", "hold"), "bad_response"),
     "HTTP/0.9": (says(PAGE, "hold"), "bad_response"),
     "no status": (says(answer(b"HTTP/1.1 OK")), "bad_response"),
+    "status 000": (says(answer(b"HTTP/1.1 000 Nothing"), "hold"), "bad_response"),
     "four digits": (says(answer(b"HTTP/1.1 2000 OK")), "bad_response"),
     "another protocol": (says(answer(b"HTTP/1.1 101 Switching Protocols")), "bad_response"),
     "headers over 64 KiB": (says(html(PAGE, b"X: " + b"x" * 70_000)), "bad_response"),
