@@ -18,7 +18,7 @@ from tests.web import Answer, Report, Site, Tree, Web
 from tests.web.hostile import KINDS, LINKS, HostileWeb, Kind
 
 CAP_BYTES = 5_000_000
-MEMORY_BYTES = 600_000_000
+MEMORY_BYTES = 700_000_000  # 290 to 520 MB measured: several large pages are parsed at once, at up to 80 times their bytes
 GOOD = [f"good{number}.net" for number in range(5)]
 CAPS = {
     "DOWNLOAD_TIMEOUT": 6,
