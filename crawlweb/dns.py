@@ -128,10 +128,9 @@ class Resolver:
         self._cache: dict[str, _Known] = {}
         self._in_flight: dict[str, asyncio.Task[_Outcome]] = {}
         self._dns: aiodns.DNSResolver | None = None
-        self._retired: aiodns.DNSResolver | None = None  # its last queries may be under way
+        self._retired: list[tuple[float, aiodns.DNSResolver]] = []  # since when; their last queries may be under way
         self._hosts_file: aiodns.DNSResolver | None = None
         self._queries = 0  # of `_dns`
-        self._made = 0.0
 
     async def resolve(self, name: str) -> Address:
         """FetchError: `dns_nxdomain` (also: no address at all), `dns_servfail`, `dns_timeout`, `private_address`,
@@ -158,8 +157,9 @@ class Resolver:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        channels = (self._dns, self._hosts_file, self._retired)
-        self._dns = self._hosts_file = self._retired = None
+        channels = (self._dns, self._hosts_file, *(channel for _, channel in self._retired))
+        self._dns = self._hosts_file = None
+        self._retired = []
         for channel in channels:
             if channel is not None:
                 await channel.close()
@@ -259,12 +259,16 @@ class Resolver:
         return outcome, max(ttl_s, self._ttl_min_s) if found else NXDOMAIN_TTL_S
 
     async def _channel(self) -> aiodns.DNSResolver:
-        now = boottime()
-        if self._dns is None or (self._queries >= _RENEW_QUERIES and now - self._made > self._timeout_s):
-            retired, self._retired = self._retired, self._dns
-            self._dns, self._queries, self._made = self._make(self._servers or None), 0, now
-            if retired is not None:
-                await retired.close()
+        if self._dns is None:
+            self._dns = self._make(self._servers or None)
+        elif self._queries >= _RENEW_QUERIES:
+            now = boottime()
+            done = [channel for since, channel in self._retired if now - since > self._timeout_s]
+            self._retired = [(since, channel) for since, channel in self._retired if now - since <= self._timeout_s]
+            self._retired.append((now, self._dns))
+            self._dns, self._queries = self._make(self._servers or None), 0
+            for channel in done:
+                await channel.close()
         self._queries += 1
         return self._dns
 
