@@ -21,11 +21,10 @@ from scrapy.utils.project import get_project_settings
 from . import __version__
 from .crawl import _connect
 from .default_settings import Config, load
-from .errors import ConfigError, FrontierError
+from .errors import ConfigError, FrontierError, without_credentials
 from .frontier.frontier import Frontier, Override
 from .frontier.inspect import DeadLetter, HostView, begun, count_dead_letters, host_view, newest_dead_letters, server_time
 from .frontier.server import PrivateServer
-from .logformatter import without_credentials
 from .policy.hosts import SUFFIX_LIST_ID, host_of, host_of_name
 
 T = TypeVar("T")

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import re
+
+_CREDENTIALS = re.compile(r"(?<=://)[^/?#\s]*@")
+
+
+def without_credentials(text: str) -> str:
+    """`text` without user name and password of the URLs in it."""
+    return _CREDENTIALS.sub("", text) if "@" in text else text
+
 
 class CrawlwebError(Exception):
     """Anything that crawlweb raises on purpose."""
 
 
 class ConfigError(CrawlwebError):
-    """A setting, a spider argument or an environment that the crawl cannot start with; the text names it and its value."""
+    """A setting, a spider argument or an environment that the crawl cannot start with; the text names it and its value, no password."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(without_credentials(message))
 
 
 class FrontierError(CrawlwebError):

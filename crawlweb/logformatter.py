@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-import re
 import traceback
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from scrapy import logformatter
 
-from .errors import CrawlwebError
+from .errors import CrawlwebError, without_credentials
 
 if TYPE_CHECKING:
     from scrapy import Request, Spider
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from scrapy.logformatter import LogFormatterResult
     from twisted.python.failure import Failure
 
-_CREDENTIALS: Final = re.compile(r"(?<=://)[^\s/?#]*@")
 
 
 class LogFormatter(logformatter.LogFormatter):
@@ -30,11 +28,6 @@ class LogFormatter(logformatter.LogFormatter):
             args = {"request": request, "error": failure.value}
             return {"level": logging.DEBUG, "msg": "No page from %(request)s: %(error)s", "args": args}
         return super().download_error(failure, request, spider, errmsg)
-
-
-def without_credentials(text: str) -> str:
-    """`text` without user name and password of the URLs in it."""
-    return _CREDENTIALS.sub("", text) if "@" in text else text
 
 
 def hide_credentials() -> None:

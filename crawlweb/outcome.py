@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from urllib.parse import urljoin
 
 from .errors import FetchError, LeaseExpired, StoreError
-from .frontier.frontier import GOOD_PAGE, NORMAL, UNCHECKED, Lease, Link, OriginFailed, Outcome, PageSeen, PushedBack, Refused
+from .frontier.frontier import GOOD_PAGE, NORMAL, UNCHECKED, KeptNow, Lease, Link, OriginFailed, Outcome, PageSeen, PushedBack, Refused
 from .policy import refusals, retry, robots
 from .policy.canonical import Canonicalizer, request_key
 from .policy.hosts import is_on_host
@@ -20,6 +20,7 @@ STORE_FULL_WAIT_S = 30.0
 STALE_S = 600.0  # an old copy of a robots.txt that cannot be renewed holds so long, then it is asked for again
 REDIRECTS = (301, 302, 303, 307, 308)
 GONE = (404, 410)
+SITEMAPS_MOST = 200  # of a robots.txt, those that are kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +181,9 @@ class Judge:
 
     def _known(self, job: Job, answer: robots.Answer, stat: str, sent: Sent) -> Verdict:
         """What is known now of an origin's robots.txt is kept for all workers."""
-        delay_s = robots.Rules(answer, delay_cap_s=self._crawl_delay_cap_s).crawl_delay_s
-        kept = (job.origin, answer.pack(), round(robots.KEPT_S * 1000), -1 if delay_s is None else round(delay_s * 1000))
+        rules = robots.Rules(answer, delay_cap_s=self._crawl_delay_cap_s, base=job.robots_url)
+        delay_ms = -1 if rules.crawl_delay_s is None else round(rules.crawl_delay_s * 1000)
+        kept = KeptNow(job.origin, answer.pack(), round(robots.KEPT_S * 1000), delay_ms, tuple(rules.sitemaps[:SITEMAPS_MOST]))
         outcome = Outcome(job.lease, "l", sent.ended, sent.latency_s, robots=kept)
         if job.robots_host == job.lease.host:
             return Verdict(outcome, stat, is_last=False, robots=answer)

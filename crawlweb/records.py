@@ -32,8 +32,8 @@ class Page:
     title: str = ""
     text: str = ""  # visible text, white space folded
     canonical: str | None = None  # declared by link rel=canonical, absolute
-    noindex: bool = False
-    nofollow: bool = False
+    rels: dict[str, tuple[str, ...]] = field(default_factory=dict)  # of hrefs that stand in links with `rel` only: its values
+    robots: tuple[tuple[str, str], ...] = ()  # name and content of meta elements with both
     encoding: str = "utf-8"
 
 

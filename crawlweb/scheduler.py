@@ -102,7 +102,7 @@ class Scheduler(BaseScheduler):
             arguments,
             self._worker_id,
             self.canonicalizer,
-            Hooks(self._wake, self._ended, self._count, self._starting, self._address_of),
+            Hooks(self._wake, self._ended, self.count, self._starting, self._address_of),
             settings.get("USER_AGENT") or "",
         )
         try:
@@ -118,9 +118,9 @@ class Scheduler(BaseScheduler):
 
     async def _close(self) -> None:
         await self.crawl.close()
-        self._count("quarantined", self.crawl.frontier.quarantined)
-        self._count("links/invalid", self.canonicalizer.invalid)
-        self._count("links/repeated", self.canonicalizer.repeated)
+        self.count("quarantined", self.crawl.frontier.quarantined)
+        self.count("links/invalid", self.canonicalizer.invalid)
+        self.count("links/repeated", self.canonicalizer.repeated)
         stats = self.crawler.stats
         assert stats is not None
         stats.set_value("crawlweb/redis/calls", self.crawl.frontier.calls)
@@ -161,7 +161,8 @@ class Scheduler(BaseScheduler):
         self._reason = "finished" if reason == "drained" else reason
         self._wake()
 
-    def _count(self, name: str, by: int = 1) -> None:
+    def count(self, name: str, by: int = 1) -> None:
+        """A stat of crawlweb's rises."""
         if by:
             assert self.crawler.stats is not None
             self.crawler.stats.inc_value(f"crawlweb/{name}", by)
@@ -182,7 +183,7 @@ class Scheduler(BaseScheduler):
                 request = self._request(job)
             except ValueError as e:
                 logger.warning("an entry in Redis is not ours: %s", e)
-                self._count("quarantined")
+                self.count("quarantined")
                 self.crawl.worker.finish(job, Outcome(job.lease, "q", arg="request"))
                 continue
             if request is not None:
@@ -200,7 +201,7 @@ class Scheduler(BaseScheduler):
             return self._enqueue(request)
         except Exception:
             logger.exception("%s could not be put into the frontier", request)
-            self._count("errors/enqueue")
+            self.count("errors/enqueue")
             return False
 
     def _enqueue(self, request: Request) -> bool:
@@ -233,7 +234,7 @@ class Scheduler(BaseScheduler):
         elif LocalRequests.is_local(entry.request):
             kept = self._local.take(entry.url, entry.request)
             if kept is None:
-                self._count("local/elsewhere")
+                self.count("local/elsewhere")
                 self.crawl.worker.finish(job, Outcome(lease, "r", wait_s=LOCAL_WAIT_S, arg=(LOCAL_TRIES, "local_request_lost", 0)))
                 return None
             request = kept
@@ -272,7 +273,7 @@ class Scheduler(BaseScheduler):
             if job.robots_url or self.crawl.scope.contains(Target(verdict.link.entry.url, verdict.link.key, verdict.link.host)):
                 self.crawl.worker.outbox.add_links([verdict.link], job.ticket)
             else:
-                self._count("redirects/out_of_scope")
+                self.count("redirects/out_of_scope")
         self._verdicts[request] = verdict
         return verdict.is_last
 
@@ -310,7 +311,7 @@ class Scheduler(BaseScheduler):
             replaced = request.errback == self._failed
             verdict = Verdict(Outcome(job.lease, "d"), "replaced") if replaced else self._judge.failure(job, None, Sent())
         if verdict.stat:
-            self._count(verdict.stat)
+            self.count(verdict.stat)
         if job.robots_url:
             self._learn(job, verdict)
         if job.lease.entry.request and verdict.outcome.way in "dx" and verdict.link is None:

@@ -6,6 +6,7 @@ import asyncio
 import difflib
 import hashlib
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from typing import Any
 
@@ -16,6 +17,7 @@ from .content.charset import decode
 from .content.page import parse_page
 from .errors import ConfigError
 from .policy.canonical import Canonicalizer
+from .policy.directives import directives, link_is_nofollow
 from .records import Entry, Page, Target, WarcRef
 from .scheduler import Scheduler
 from .seeds import SpiderArguments
@@ -35,6 +37,7 @@ class WebSpider(Spider):
         self, seeds: str | None = None, scope: str | None = None, max_pages: Any = None, max_depth: Any = None, **kwargs: Any
     ) -> None:
         super().__init__()
+        self._large = ThreadPoolExecutor(1, "crawlweb-parse")  # one at a time: the tree of a hostile page is 80 times its size
         try:
             if kwargs:
                 name = next(iter(kwargs))
@@ -48,18 +51,29 @@ class WebSpider(Spider):
         if "wrong_type" in response.flags:
             return
         if len(response.body) > LARGE_BYTES:
-            page, targets = await asyncio.to_thread(self._read, response)
+            page, targets = await asyncio.get_running_loop().run_in_executor(self._large, self._read, response)
         else:
             page, targets = self._read(response)
-        if self._scheduler and response.request and not page.nofollow:
-            for first in range(0, len(targets), LINKS_AT_ONCE):
+        said = directives((value.decode("latin-1") for value in response.headers.getlist("X-Robots-Tag")), page.robots)
+        follow, others = targets
+        if self._scheduler and response.request:
+            config = self._scheduler.config
+            if config.follow_nofollow:
+                follow, others = follow + others, []
+            elif said.nofollow:
+                follow, others = [], follow + others
+            self._scheduler.count("links/nofollow", len(others))
+            for first in range(0, len(follow), LINKS_AT_ONCE):
                 if first:
                     await asyncio.sleep(0)
-                self._scheduler.add_links(response.request, targets[first : first + LINKS_AT_ONCE])
-        yield self.item(response, page, [target.url for target in targets])
+                self._scheduler.add_links(response.request, follow[first : first + LINKS_AT_ONCE])
+            if said.noindex and config.skip_noindex:
+                self._scheduler.count("noindex")
+                return
+        yield {**self.item(response, page, [target.url for target in follow + others]), "noindex": said.noindex}
 
-    def _read(self, response: Response) -> tuple[Page, list[Target]]:
-        """The one parse of a response of any type, and its links."""
+    def _read(self, response: Response) -> tuple[Page, tuple[list[Target], list[Target]]]:
+        """The one parse of a response of any type, and its links: those to be followed, and those marked as nofollow."""
         content_type = (response.headers.get("Content-Type") or b"").decode("latin-1")
         if isinstance(response, HtmlResponse):
             page = parse_page(response.body, response.url, content_type)
@@ -68,7 +82,11 @@ class WebSpider(Spider):
             page = Page(response.url, [], text=text, encoding=encoding)
         else:
             page = Page(response.url, [], encoding="")
-        return page, self._canonicalizer.targets(page.hrefs, page.base_url)
+        marked = {href for href, rels in page.rels.items() if all(map(link_is_nofollow, rels))}
+        follow = self._canonicalizer.targets([href for href in page.hrefs if href not in marked], page.base_url)
+        others = self._canonicalizer.targets([href for href in page.hrefs if href in marked], page.base_url) if marked else []
+        known = {target.key for target in follow}
+        return page, (follow, [target for target in others if target.key not in known])
 
     def item(self, response: Response, page: Page, links: list[str]) -> dict[str, Any]:
         """The item of a page; fields as in docs/extending.md."""
@@ -92,6 +110,7 @@ class WebSpider(Spider):
             "depth": entry.depth,
             "referrer": entry.referrer,
             "content_hash": hashlib.sha256(response.body).hexdigest(),
+            "truncated": meta.get("crawlweb_truncated"),
             "warc_file": warc.file if warc else None,
             "warc_offset": warc.offset if warc else None,
             "warc_length": warc.length if warc else None,

@@ -14,6 +14,8 @@ STATS = {
     "crawlweb/links/cached": "links that this worker had seen a moment ago",
     "crawlweb/links/out_of_scope": "links outside the scope",
     "crawlweb/links/too_deep": "links beyond max_depth",
+    "crawlweb/links/nofollow": "links that must not be followed: rel, meta robots, X-Robots-Tag",
+    "crawlweb/noindex": "pages that gave no item because they say noindex",
     "crawlweb/links/invalid": "links that are no http or https URL, or too long",
     "crawlweb/links/repeated": "links whose key the page had before",
     "crawlweb/redirects": "redirects put into the frontier",

@@ -18,6 +18,8 @@ from ..records import Page
 from .charset import encoding_of
 
 MAX_TITLE_CHARS = 1_000
+MAX_METAS = 200
+MAX_RELS = 8  # of links to one URL
 MAX_TAGS_NESTED = 6_000  # pages with more `<` are parsed flat: 6,000 open elements cost 34 ms, 40,000 cost 1.4 s
 LARGE_BYTES = 1_000_000
 MAX_WORDS_LARGE = 200_000  # a larger page with more different words is cut: they could all be names of attributes
@@ -42,6 +44,7 @@ _KINDS_BY_TAG = {
     **dict.fromkeys(_INLINE_TAGS, _INLINE),
     **dict.fromkeys(("head", "script", "style", "template", "noscript", "noembed", "noframes"), _DROPPED),
 }
+_PLAIN = ("",)
 _ANY_TREE = LexborHTMLParser("<p><!---->")
 _KINDS = {_ANY_TREE.create_node(tag).tag_id: kind for tag, kind in _KINDS_BY_TAG.items()}
 _KINDS |= {node.tag_id: _DROPPED for node in _ANY_TREE.css("p")[0].traverse() if node.is_comment_node}
@@ -84,19 +87,25 @@ def parse_page(body: bytes, url: str, content_type: str | None = None, max_text_
     if tree.root is None:
         return Page(base_url=url, hrefs=[], encoding=encoding)
 
-    hrefs: dict[str, None] = {}
+    hrefs: dict[str, tuple[str, ...]] = {}  # with the `rel` of each link to it
     inline: list[LexborNode] = []
     dropped: list[LexborNode] = []
     base = canonical = title = None
-    robots: set[str] = set()
+    metas: list[tuple[str, str]] = []
     kind_of = _KINDS.get
     for node in tree.root.traverse():
         kind = kind_of(node.tag_id)
         if kind is None:
             continue
         if kind == _LINK:
-            if href := node.attrs.get("href"):
-                hrefs[href.strip(_C0_AND_SPACE)] = None
+            attrs = node.attrs
+            if href := attrs.get("href"):
+                href = href.strip(_C0_AND_SPACE)
+                rel = attrs.get("rel") or ""
+                if href not in hrefs:
+                    hrefs[href] = (rel,)
+                elif rel not in hrefs[href] and len(hrefs[href]) < MAX_RELS:
+                    hrefs[href] += (rel,)
             inline.append(node)
         elif kind == _INLINE:
             inline.append(node)
@@ -104,7 +113,7 @@ def parse_page(body: bytes, url: str, content_type: str | None = None, max_text_
             dropped.append(node)
         elif kind == _FRAME:
             if href := node.attrs.get("src"):
-                hrefs[href.strip(_C0_AND_SPACE)] = None
+                hrefs[href.strip(_C0_AND_SPACE)] = _PLAIN
             dropped.append(node)
         elif kind == _TITLE:
             if title is None and not _in_svg(node):
@@ -113,10 +122,10 @@ def parse_page(body: bytes, url: str, content_type: str | None = None, max_text_
         elif kind == _META:
             attributes = node.attributes
             content = attributes.get("content") or ""
-            if (attributes.get("name") or "").lower() in ("robots", "crawlweb"):
-                robots.update(re.split(r"[\s,]+", content.lower()))
+            if (name := attributes.get("name")) and content and len(metas) < MAX_METAS:
+                metas.append((name, content))
             elif (attributes.get("http-equiv") or "").lower() == "refresh" and (target := _refresh_target(content)):
-                hrefs[target] = None
+                hrefs[target] = _PLAIN
         elif kind == _REL:
             attributes = node.attributes
             rels = (attributes.get("rel") or "").lower().split()
@@ -125,7 +134,7 @@ def parse_page(body: bytes, url: str, content_type: str | None = None, max_text_
                 canonical = href
             page_type = _PAGE_TYPES.search(attributes.get("type") or "")
             if page_type and "stylesheet" not in rels and not _REL_LINKS.isdisjoint(rels):
-                hrefs[href] = None
+                hrefs[href] = _PLAIN
         elif base is None:
             base = node.attrs.get("href")
 
@@ -133,11 +142,11 @@ def parse_page(body: bytes, url: str, content_type: str | None = None, max_text_
     return Page(
         base_url=base_url,
         hrefs=[href for href in hrefs if not _NO_LINK.match(href)],
+        rels={href: rels for href, rels in hrefs.items() if "" not in rels},
         title=_folded(title or "", MAX_TITLE_CHARS),
         text=_folded(_visible_text(tree, inline, dropped), max_text_chars),
         canonical=_http_url(base_url, canonical) if canonical else None,
-        noindex=not robots.isdisjoint(("noindex", "none")),
-        nofollow=not robots.isdisjoint(("nofollow", "none")),
+        robots=tuple(metas),
         encoding=encoding,
     )
 

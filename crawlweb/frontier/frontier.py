@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import msgpack  # type: ignore[import-untyped]
 from redis.asyncio import Redis
@@ -65,9 +65,9 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class OriginFailed:
-    """An origin is in trouble: its URLs wait `gap_s` at first, twice as long after each failure in a row, `most_s` at the most, `retry_after_s`
-    at the least. After `dead_after` failures in a row (None: never) or `give_up_s` of trouble (None: never) it is dead for `dead_s`: its URLs
-    become dead letters. `struggling`: the gap is halved by every answer, instead of ended by the first."""
+    """An origin is in trouble: its URLs wait `gap_s` at first, twice as long after each failure in a row, `most_s` at the most,
+    `retry_after_s` at the least. After `dead_after` failures in a row (None: never) or `give_up_s` of trouble (None: never) it is dead
+    for `dead_s`: its URLs become dead letters. `struggling`: the gap is halved by every answer, instead of ended by the first."""
 
     reason: str
     gap_s: float
@@ -93,8 +93,8 @@ class PushedBack:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """When nearly all pages of a host look like refusals after good ones, it rests: `first_s`, then twice as long each time. After `give_up_s`
-    of it (None: never) it is dead for `dead_s`."""
+    """When nearly all pages of a host look like refusals after good ones, it rests: `first_s`, then twice as long each time. After
+    `give_up_s` of it (None: never) it is dead for `dead_s`."""
 
     first_s: float
     most_s: float
@@ -122,7 +122,7 @@ class Outcome:
     latency_s: float | None = None
     wait_s: float = 0.0
     arg: Any = None
-    robots: tuple[str, bytes, int, int] | None = None  # origin, value, ms it lives, crawl-delay ms (-1: none)
+    robots: KeptNow | None = None
     origin: str = ""  # whose trouble it is, if not of the URL's
     failed: OriginFailed | None = None
     pushed_back: PushedBack | None = None
@@ -147,6 +147,16 @@ class Outcome:
         return signs or None
 
 
+class KeptNow(NamedTuple):
+    """A robots.txt to be kept. `crawl_delay_ms`: -1 for none."""
+
+    origin: str
+    value: bytes
+    lives_ms: int
+    crawl_delay_ms: int
+    sitemaps: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class KeptRobots:
     """A robots.txt in Redis. `left_s`: until it is forgotten; `holds`: it is old, but the last try to renew it failed a moment ago."""
@@ -158,8 +168,8 @@ class KeptRobots:
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """What an operator wants of a host; None: as the crawler finds. `delay_s`: instead of crawl-delay, latency and minimum, but not below the
-    minimum unless `below_minimum`; `concurrency`: leases at a time, `delay_s` from start to start; `pause_until`: Unix time."""
+    """What an operator wants of a host; None: as the crawler finds. `delay_s`: instead of crawl-delay, latency and minimum, but not below
+    the minimum unless `below_minimum`; `concurrency`: leases at a time, `delay_s` from start to start; `pause_until`: Unix time."""
 
     delay_s: float | None = None
     concurrency: int | None = None
@@ -167,8 +177,9 @@ class Override:
     below_minimum: bool = False
 
     def pack(self) -> str:
-        values = (self.delay_s and _ms(self.delay_s), self.concurrency, self.pause_until and _ms(self.pause_until))
-        return " ".join(["-" if value is None else str(value) for value in values] + [str(int(self.below_minimum))])
+        values = [self.delay_s, self.pause_until]
+        delay, pause = ("-" if value is None else str(_ms(value)) for value in values)
+        return f"{delay} {'-' if self.concurrency is None else self.concurrency} {pause} {int(self.below_minimum)}"
 
     @classmethod
     def unpack(cls, text: str) -> Override:
@@ -386,8 +397,8 @@ class Frontier:
     async def ip_turns(
         self, shard: int, ends: Sequence[tuple[str, str, float | None]], wishes: Sequence[tuple[str, str, str]]
     ) -> list[float]:
-        """Ends holds (address, token, boottime of the request's end, None if nothing was sent), then takes others (address, host, token). For each
-        wish the seconds until it may be used; negative: refused, to be asked for again after so many."""
+        """Ends holds (address, token, boottime of the request's end, None if nothing was sent), then takes others (address, host, token).
+        For each wish the seconds until it may be used; negative: refused, to be asked for again after so many."""
         limits, key = self.limits, ip_shard_key(self.crawl, shard)
 
         def call() -> Awaitable[Any]:

@@ -13,8 +13,8 @@ from scrapy.utils.log import logformatter_adapter
 from scrapy.utils.test import get_crawler
 from twisted.python.failure import Failure
 
-from crawlweb.errors import FetchError, LeaseExpired, StoreError
-from crawlweb.logformatter import LogFormatter, hide_credentials, without_credentials
+from crawlweb.errors import FetchError, LeaseExpired, StoreError, without_credentials
+from crawlweb.logformatter import LogFormatter, hide_credentials
 
 FORMATTER = LogFormatter.from_crawler(get_crawler(Spider))
 SPIDER = Spider("shop")

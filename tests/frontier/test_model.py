@@ -19,6 +19,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
+import msgpack  # type: ignore[import-untyped]
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
@@ -90,8 +91,8 @@ def origin_of(url: str) -> str:
 
 @dataclass
 class Origin:
-    """`until_ms`: blocked; `dead_ms`: dead until; `since_ms`: of the first failure in a row; `waits`: its URLs wait, if they can be spelt no
-    other way."""
+    """`until_ms`: blocked; `dead_ms`: dead until; `since_ms`: of the first failure in a row; `waits`: its URLs wait, if they have no other
+    spelling."""
 
     until_ms: int = 0
     failures: int = 0
@@ -246,6 +247,9 @@ class FrontierModel(RuleBasedStateMachine):
 
     @rule(worker=WORKERS, p=PARTS, items=st.lists(ITEMS, min_size=1, max_size=8), mode=MODES)
     def enqueue(self, worker: int, p: int, items: list[tuple[int, int, int, int]], mode: str) -> None:
+        self.enqueue_some(worker, p, items, mode)
+
+    def enqueue_some(self, worker: int, p: int, items: list[tuple[int, int, int, int]], mode: str) -> None:
         links = [link(self.names[p][h], f"/{u}", priority, how, SPELLINGS[u % 4]) for h, u, priority, how in items]
         self.tick(p)
         letters = self.call(worker, mode, lambda f: f.enqueue(p, links))
@@ -325,9 +329,8 @@ class FrontierModel(RuleBasedStateMachine):
                 host = self.hosts[name]
                 busy = sum(h.url.host == name for h in part.held.values()) > 0
                 has = any(u.host == name and self.is_free(host, u, now) for u in part.urls)
-                due = (
-                    has and not busy and max(host.next_ms, host.paused_ms) <= now + LOOK_MS and host.dead_ms <= now and name not in tainted
-                )
+                is_its_time = max(host.next_ms, host.paused_ms) <= now + LOOK_MS and host.dead_ms <= now
+                due = has and not busy and is_its_time and name not in tainted
                 assert not due, f"{name} was passed over at {now}: {host} {self.about(name)}"
         return leases
 
@@ -418,8 +421,36 @@ class FrontierModel(RuleBasedStateMachine):
             part.urls.remove(self.find(p, host, entry, now, "dead"))
         assert not any(u.place == "dead" for u in part.urls)
 
+    @rule(
+        worker=WORKERS,
+        p=PARTS,
+        rounds=st.integers(2, 5),
+        spelling=st.sampled_from(["https://", "http://www.", "http"]),
+        trouble=st.sampled_from(TROUBLES),
+        way=st.sampled_from("oor"),
+        pause=st.sampled_from([1_000, 8_000, 30_000, 90_000]),
+    )
+    def an_outage(self, worker: int, p: int, rounds: int, spelling: str, trouble: OriginFailed, way: str, pause: int) -> None:
+        """URLs of some spelling fail again and again while the others are fetched."""
+        for n in range(rounds):
+            self.enqueue_some(worker, p, [(n % 4, 100 + 4 * self.age + k, 5, NORMAL) for k in range(4)], "once")
+            for got in self.lease_some(worker, p, 8, True, "once"):
+                now, fails = self.tick(p), got.entry.url.startswith(spelling)
+                ended = self.rig.worker_s()
+                arg = [RETRIES, "failed"] if way == "r" else None
+                row = Outcome(got, way, ended, None, 3.0, arg, failed=trouble) if fails else Outcome(got, "d", ended, 0.02)
+                expected = self.end(p, row, now, 0, None if fails else 20, 3_000 if fails else 0)
+                assert self.call(worker, "once", lambda f, row=row: f.complete(p, [row])) == expected
+                for host, _, entry in self.new_dead(p):
+                    self.parts[p].urls.remove(self.find(p, host, entry, now, "dead"))
+            self.rig.later(pause)
+            self.redis_holds_what_the_model_holds()
+
+    def is_kind(self, name: str, p: int, kind: bytes) -> bool:
+        return bool(self.rig.sync.type(self.rig.key(name, p)) == kind)
+
     def is_zset(self, name: str, p: int) -> bool:
-        return bool(self.rig.sync.type(self.rig.key(name, p)) == b"zset")
+        return self.is_kind(name, p, b"zset")
 
     def has_other_origin(self, p: int, name: str, origin: str) -> bool:
         """Among the first URLs of the back queue."""
@@ -547,10 +578,10 @@ class FrontierModel(RuleBasedStateMachine):
 
     @rule(worker=WORKERS, p=PARTS, h=st.integers(0, 3), reason=st.sampled_from(["", "", "tls", "failed"]), mode=MODES)
     def requeue(self, worker: int, p: int, h: int, reason: str, mode: str) -> None:
-        self.tick(p)
         name = self.names[p][h]
-        if self.rig.sync.type(self.rig.key("dead", p)) != b"list":
+        if not self.is_kind("dead", p, b"list"):
             return
+        self.tick(p)
         moved = self.call(worker, mode, lambda f: f.requeue(reason, name))
         chosen = [x for x in self.letters[p] if x[0] == name and (not reason or x[1] == reason)]
         assert moved == len(chosen)
@@ -716,11 +747,25 @@ class FrontierModel(RuleBasedStateMachine):
                     part.merged += 1
                     newest = max((u for u in part.urls if u.id == ident and u.place == "queued"), key=lambda u: u.age)
                     part.urls.remove(newest)
-            assert merged == part.merged
+            assert merged == part.merged, (merged, part.merged, queued, [(u.id, u.place) for u in part.urls], self.placed)
             assert queued == Counter(u.id for u in part.urls if u.place == "queued"), "queued"
             self.check_backs(part, backs, mine)
         marks = {mark for value in dump.values() for mark in self.marks(value)}
         assert self.planted <= marks, "a key of somebody else is gone"
+
+    @invariant()
+    def redis_knows_the_trouble_that_the_model_knows(self) -> None:
+        for p, names in enumerate(self.names):
+            for name in names:
+                packed = self.rig.sync.hget(self.rig.key(f"host:{name}", p), "b") if self.is_kind(f"host:{name}", p, b"hash") else None
+                rows = msgpack.unpackb(packed) if packed else {}
+                found = {origin: (row.get("f", 0), row.get("s"), row.get("g", 0), row.get("u", 0)) for origin, row in rows.items() if row}
+                model = {
+                    origin: (o.failures, o.since_ms, o.gap_ms, o.until_ms)
+                    for origin, o in self.hosts[name].origins.items()
+                    if o.failures or o.gap_ms or (origin in found and found[origin] == (0, None, 0, 0))
+                }
+                assert found == model, name
 
     @staticmethod
     def count(part: Part, ident: tuple[str, bytes], place: str) -> int:
@@ -755,7 +800,7 @@ class FrontierModel(RuleBasedStateMachine):
     ) -> tuple[Counter[tuple[str, bytes]], dict[str, list[tuple[bytes, float]]]]:
         queued: Counter[tuple[str, bytes]] = Counter()
         backs: dict[str, list[tuple[bytes, float]]] = {}
-        tainted = set()
+        tainted, blocked = set(), set[tuple[str, bytes, int]]()
         for name, value in mine.items():
             kind, _, rest = name.partition(":")
             if not isinstance(value, list):
@@ -772,16 +817,20 @@ class FrontierModel(RuleBasedStateMachine):
                 name = rest.partition(" ")[0]
                 ours = [(name, e) for e in (x.partition(b"\t")[2] for x in value) if self.is_ours(e, name)]
                 queued.update(ours)
+                blocked.update(
+                    (name, e, int(n)) for n, _, e in (x.partition(b"\t") for x in value) if n.isdigit() and self.is_ours(e, name)
+                )
                 tainted |= {name} if len(ours) < len(value) else set()
             elif kind == "front":
                 queued.update(row[0] for token in value if (row := self.row(token)))
+        self.blocked_scores = {(name, data): score for name, data, score in blocked}
         for name in hosts:
             self.hosts[name].tainted = name in tainted
         return queued, backs
 
     def check_backs(self, part: Part, backs: dict[str, list[tuple[bytes, float]]], mine: dict[str, Any]) -> None:
         for host, members in backs.items():
-            assert len(members) <= self.constants.get("BACK_CAP", 64) + 1  # one that came back
+            assert len(members) <= self.constants.get("BACK_CAP", 64)
             order = [(codec.decode(e, host).priority, e) for e, _ in members]
             assert [k for k, _ in order] == sorted(k for k, _ in order)
             if not self.constants:
@@ -794,7 +843,7 @@ class FrontierModel(RuleBasedStateMachine):
             held.url.back_score = held.score
         for u in part.urls:
             if u.place == "queued" and u.back_score is not None and self.count(part, u.id, "queued") == 1 and not self.constants:
-                score = dict(backs.get(u.host, [])).get(u.id[1])
+                score = dict(backs.get(u.host, [])).get(u.id[1], self.blocked_scores.get(u.id))
                 assert score is not None, "did not come back"
                 assert score <= u.back_score, "did not come back to its place"
 

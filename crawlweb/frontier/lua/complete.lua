@@ -12,7 +12,7 @@
 --                     r failed: one failure more, the URL waits for `wait`; arg [most failures, reason]
 --                     o its origin failed, not the URL: first to be tried when the origin is (signs.o must be there)
 --                     n robots.txt disallows it; arg [more entries of the host's back queue that it disallows]
---            robots   false or [origin, value, ms it lives, crawl-delay ms (-1: none)]
+--            robots   false or [origin, value, ms it lives, crawl-delay ms (-1: none), [sitemaps]]
 --            signs    false or a map
 --                     o  its origin failed: [reason, first gap, most gap, jitter factor, Retry-After, dead after, ms dead, give-up ms,
 --                        1: struggling, 1: URLs wait] (trouble.lua)
@@ -111,6 +111,7 @@ for i, op in ipairs(ops) do
     on(TAG .. 'robots:' .. robots[1], 'SET', robots[2], 'PX', math.max(1, robots[3]))
     redis.call('DEL', TAG .. 'stale:' .. robots[1])
     keep_crawl_delay(h, set, robots[1], robots[4])
+    if robots[5] and #robots[5] > 0 then on(TAG .. 'sitemaps:' .. host, 'SADD', unpack(robots[5])) end
   end
   if signs.s then on(TAG .. 'stale:' .. signs.s[1], 'SET', '1', 'PX', math.max(1, signs.s[2])) end
   if latency >= 0 then
@@ -173,7 +174,7 @@ for i, op in ipairs(ops) do
     elseif way == 'o' and rest_ms == 0 then
       on(wait_list(host, origin), 'LPUSH', score_text(score) .. '\t' .. entry)
     else
-      back_add(host, score, entry)
+      back_put(host, score, entry)
       if way == 'l' then rest_ms = math.max(rest_ms, wait) end
     end
     ended[token] = true

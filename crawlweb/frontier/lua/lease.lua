@@ -60,7 +60,7 @@ end
 for _, text in ipairs(on(TAG .. 'wait', 'ZRANGEBYSCORE', '-inf', string.format('%d', now), 'LIMIT', 0, MOVE_MOST)) do
   local host, score, entry = string.match(text, '^([^\t]+)\t(%d+)\t(.*)$')
   if host and is_entry(entry) then
-    if back_add(host, num(score), entry) and redis.call('ZCARD', TAG .. 'back:' .. host) > BACK_CAP then displace(host) end
+    back_put(host, num(score), entry)
     local h = on(TAG .. 'host:' .. host, 'HMGET', 's', 'n')
     if not h[1] then activate(host, num(h[2]) or 0) end
     if h[1] == 'b' then rouse(host, num(h[2]) or 0) end
@@ -112,14 +112,14 @@ if #leases > 0 then
   for _, one in ipairs(gone) do
     local host, h, entry, list, o = unpack(one, 1, 5)
     local key = TAG .. 'host:' .. host
-    if h.most == 1 and not h.f then
-      on(key, 'HSET', 's', 'f')
+    local size = (h.f or 0) + 1
+    if h.most == 1 then
+      on(key, 'HSET', 's', 'f', unpack(h.f and {'f', size} or {}))
       in_flight[#in_flight + 1] = host
-    else
-      local n = math.max(h.next, now) + delay_of(h, num(ARGV[9]), num(ARGV[10]), num(ARGV[11]))
-      local others = (h.f or 0) + 1
-      on(key, 'HSET', 'f', others, 'n', string.format('%d', n), 's', others < h.most and 'r' or 'f')
-      if others < h.most then redis.call('ZADD', TAG .. 'ready', string.format('%d', n), host) else in_flight[#in_flight + 1] = host end
+    else  -- its delay is from start to start
+      local n = string.format('%d', math.max(h.next, now) + delay_of(h, num(ARGV[9]), num(ARGV[10]), num(ARGV[11])))
+      on(key, 'HSET', 'f', size, 'n', n, 's', size < h.most and 'r' or 'f')
+      if size < h.most then redis.call('ZADD', TAG .. 'ready', n, host) else in_flight[#in_flight + 1] = host end
       if o and (o.f or 0) > 0 then  -- one of them finds out
         o.u = now + num(ARGV[4])
         save(host, h.b)

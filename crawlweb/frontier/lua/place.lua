@@ -15,6 +15,11 @@ local function displace(host)
   redis.call('ZREM', back, worst)
 end
 
+-- Into the back queue at a score; if that was full, its worst URL is parked.
+local function back_put(host, score, entry)
+  if back_add(host, score, entry) and redis.call('ZCARD', TAG .. 'back:' .. host) > BACK_CAP then displace(host) end
+end
+
 -- Fills the back queue up from the park list; true if the back queue has anything after.
 local function refill(host)
   local back, park = TAG .. 'back:' .. host, TAG .. 'park:' .. host
@@ -158,7 +163,7 @@ local function place_new(host, h, room, entry)
     end
   elseif k < h[2] then
     seq = seq + 1
-    if back_add(host, score_of(entry, seq), entry) and redis.call('ZCARD', TAG .. 'back:' .. host) > BACK_CAP then displace(host) end
+    back_put(host, score_of(entry, seq), entry)
     push_token(host, k, '')
     h[2] = k
   else

@@ -36,7 +36,7 @@ local function promote(target, look)
         if entry ~= '' then add_to_active(host, entry, num(serial), {}) end
         if entry ~= '' and h[1] == 'b' then rouse(host, num(h[3]) or 0) end
       elseif entry ~= '' or waiting then
-        if entry ~= '' then back_add(host, score_of(entry, num(serial)), entry) end
+        if entry ~= '' then back_put(host, score_of(entry, num(serial)), entry) end
         if refill(host) then
           activate(host, num(h[3]) or 0)
           active = active + 1

@@ -52,7 +52,7 @@ local function reclaim(most, min_ms, factor, cap_ms)
       if digit(entry, 3) >= MAX_EXPIRIES then
         dead_letter(host, entry, 'expired')
       else
-        back_add(host, score, entry)
+        back_put(host, score, entry)
       end
       end_leases({token})
       land(host, h, next_ms, h.q or 0, false, {'n', string.format('%d', next_ms)})

@@ -85,7 +85,7 @@ local function give_up(host, b, score, entry, o)
   local other = SPELLED[o.r] and sibling_of(entry, o.r)
   local there = other and b[origin_of(host, other)]
   if other and not (there and (there.d or 0) > now) then
-    back_add(host, score, other)
+    back_put(host, score, other)
     count('siblings')
   elseif o.y == 1 then
     on(TAG .. 'wait', 'ZADD', string.format('%d', o.d), host .. '\t' .. score_text(score) .. '\t' .. entry)
