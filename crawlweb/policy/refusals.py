@@ -12,6 +12,7 @@ BLOCKED_FIRST_S = 6 * 3600.0  # a site that has blocked us is left alone for so 
 BLOCKED_MOST_S = 7 * 86_400.0
 CHALLENGE_BYTES = 50_000  # a larger page has content beside its captcha
 _SMALL_BYTES = 2_000
+_BODILESS = (204, 205)  # RFC 9110 §15.3.5, §15.3.6
 _CHALLENGE = re.compile(
     rb"cf-chl|cf_chl|challenge-platform|_Incapsula_Resource|px-captcha|datadome|g-recaptcha|h-captcha|hcaptcha\.com|recaptcha/api|"
     rb"aws-waf|awswaf|verify (?:that )?you are (?:a )?human|are you a robot|unusual traffic",
@@ -24,7 +25,7 @@ def is_refusal(status: int, body: bytes) -> bool | None:
     """None: the response tells nothing of it (a redirect, a missing page, a failure)."""
     if status in (401, 403, 407, 451):
         return status == 403
-    if not 200 <= status < 300:
+    if not 200 <= status < 300 or status in _BODILESS:
         return None
     if len(body) <= _SMALL_BYTES and not _TAGS.sub(b"", body):
         return True
