@@ -10,17 +10,33 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crawlweb.errors import FetchError, FrontierError, LeaseExpired, StoreError
-from crawlweb.frontier.frontier import NORMAL, UNCHECKED, Lease, Outcome
-from crawlweb.outcome import REDIRECTS, STORE_FULL_WAIT_S, Judge, Sent, Verdict, redirected
-from crawlweb.policy import retry, robots
+from crawlweb.frontier.frontier import (
+    GOOD_PAGE,
+    NORMAL,
+    UNCHECKED,
+    KeptNow,
+    Lease,
+    Link,
+    OriginFailed,
+    Outcome,
+    PageSeen,
+    PushedBack,
+    Refused,
+)
+from crawlweb.outcome import GONE, REDIRECTS, SITEMAPS_MOST, STALE_S, STORE_FULL_WAIT_S, Judge, Sent, Verdict, redirected
+from crawlweb.policy import robots
 from crawlweb.policy.canonical import Canonicalizer
-from crawlweb.policy.retry import FAILURES, RETRY_AFTER_CAP_S, UNREACHABLE_ROBOTS, Failure
+from crawlweb.policy.hosts import host_of
+from crawlweb.policy.retry import FAILURES, RETRY_AFTER_CAP_S, Failure
 from crawlweb.records import Entry
-from crawlweb.worker import Job
+from crawlweb.worker import Job, robots_request, robots_requested
 
 MAX_REDIRECTS = 5
-DEAD_MS = round(retry.DEAD_HOST_S * 1000)
+DAY_S = 86_400.0
+GIVE_UP_S = 7200.0
+TIMEOUT_S = 20.0
 SENT = Sent(ended=1000.5, latency_s=0.25)
+ORIGIN = "https://example.com"
 URL = "https://example.com/a/page"
 CANONICALIZER = Canonicalizer()
 key = CANONICALIZER.url_key
@@ -33,19 +49,27 @@ class Middle(random.Random):
         return 0.5
 
 
-def judge(give_up_s: float | None = 3600.0, max_redirects: int = MAX_REDIRECTS) -> Judge:
-    return Judge(CANONICALIZER, max_redirects=max_redirects, give_up_s=give_up_s, rng=Middle(0))
+def judge(give_up_s: float | None = GIVE_UP_S, max_redirects: int = MAX_REDIRECTS, rng: random.Random | None = None) -> Judge:
+    return Judge(CANONICALIZER, max_redirects=max_redirects, give_up_s=give_up_s, timeout_s=TIMEOUT_S, rng=rng or Middle(0))
 
 
-def job(
-    url: str = URL, *, host_failures: int = 0, unreachable_ms: int = -1, robots_url: str = "", robots_hops: int = 0, **entry: Any
-) -> Job:
-    lease = Lease("1", 0, "example.com", Entry(url, **entry), 0.0, 60.0, host_failures, unreachable_ms)
-    return Job(lease, "https://example.com", robots_url, robots_hops)
+def lease(url: str = URL, *, host: str = "example.com", origin_failures: int = 0, trouble_s: float | None = None, **entry: Any) -> Lease:
+    return Lease("1", 0, host, Entry(url, **entry), 0.0, 60.0, origin_failures, trouble_s)
 
 
-def robots_job(**more: Any) -> Job:
-    return job(robots_url="https://example.com/robots.txt", **more)
+def job(url: str = URL, *, origin_has_pages: bool = False, **more: Any) -> Job:
+    return Job(lease(url, **more), robots.origin_of(url), robots_host="example.com", origin_has_pages=origin_has_pages)
+
+
+def robots_job(robots_hops: int = 0, stale: robots.Answer | None = None, **more: Any) -> Job:
+    """The turn of a URL, spent on the robots.txt of its origin."""
+    return Job(lease(**more), ORIGIN, "https://example.com/robots.txt", robots_hops, "example.com", stale)
+
+
+def elsewhere(hops: int = 1, url: str = "https://cdn.org/robots.txt", **more: Any) -> Job:
+    """The robots.txt of example.com, asked for at another host."""
+    request = robots_request("example.com", ORIGIN, hops)
+    return Job(lease(url, host=host_of(url), request=request, **more), ORIGIN, url, hops, "example.com")
 
 
 def answer(
@@ -60,74 +84,223 @@ def told(outcome: Outcome) -> tuple[str, float, Any]:
     return outcome.way, outcome.wait_s, outcome.arg
 
 
+def trouble(outcome: Outcome) -> tuple[OriginFailed | None, PushedBack | None]:
+    return outcome.failed, outcome.pushed_back
+
+
 # -- answers -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("status", [200, 201, 203, 206, 226, 299])
 def test_a_2xx_is_a_page(status: int) -> None:
-    verdict = answer(job(), status)
+    verdict = answer(job(), status, body=b"<p>Tea</p>")
     assert told(verdict.outcome) == ("d", 0, None)
+    assert trouble(verdict.outcome) == (None, None)
     assert (verdict.is_page, verdict.stat, verdict.link, verdict.robots) == (True, None, None, None)
 
 
-@pytest.mark.parametrize("status", [100, 199, 300, 304, 305, 306, 400, 401, 403, 404, 410, 418, 425, 451, 499])
+@pytest.mark.parametrize("status", [100, 199, 300, 304, 305, 306, 400, 401, 404, 410, 418, 425, 451, 499])
 def test_another_answer_is_final_and_no_page(status: int) -> None:
-    verdict = answer(job(), status, location="/other", retry_after="100")
+    verdict = answer(job(sibling=True), status, location="/other", retry_after="100")
     assert told(verdict.outcome) == ("d", 0, None)
+    assert trouble(verdict.outcome) == (None, None)
     assert (verdict.is_page, verdict.stat, verdict.link) == (False, None, None)
 
 
 @pytest.mark.parametrize(
-    ("status", "kind"), [(429, "http_429"), (500, "http_5xx"), (503, "http_5xx"), (599, "http_5xx"), (999, "http_5xx")]
+    ("status", "kind", "url_wait_s", "tries", "origin_gap_s"),
+    [
+        (500, "http_5xx", 20, 4, 2),
+        (502, "http_5xx", 20, 4, 2),
+        (599, "http_5xx", 20, 4, 2),
+        (999, "http_5xx", 20, 4, 2),
+        (503, "http_503", 20, 4, 5),
+    ],
 )
-def test_a_failing_server_rests_and_the_url_comes_again(status: int, kind: str) -> None:
-    row = FAILURES[kind]
+def test_a_failing_server_is_its_origin_s_trouble_and_the_url_comes_again(
+    status: int, kind: str, url_wait_s: float, tries: int, origin_gap_s: float
+) -> None:
     verdict = answer(job(failures=1), status)
-    assert told(verdict.outcome) == ("r", 2 * row.wait_s, (row.tries, kind, round(2000 * row.wait_s)))
-    assert (verdict.is_page, verdict.stat) == (False, f"errors/{kind}")
+    assert told(verdict.outcome) == ("r", url_wait_s, (tries, kind))
+    assert verdict.outcome.origin == ORIGIN
+    assert verdict.outcome.failed
+    assert (verdict.outcome.failed.reason, verdict.outcome.failed.gap_s, verdict.outcome.failed.struggling) == (kind, origin_gap_s, True)
+    assert verdict.outcome.pushed_back is None
+    assert (verdict.is_page, verdict.stat, verdict.outcome.page) == (False, f"errors/{kind}", None)
+
+
+def test_whoever_says_429_is_asked_for_less_by_all_its_origins() -> None:
+    verdict = answer(job(failures=1), 429)
+    assert told(verdict.outcome) == ("r", 20, (5, "http_429"))
+    assert trouble(verdict.outcome) == (None, PushedBack(5, 3600))
+    assert (verdict.is_page, verdict.stat) == (False, "errors/http_429")
 
 
 @pytest.mark.parametrize(
-    ("retry_after", "wait_s"),
+    ("retry_after", "asked_s"),
     [
         ("120", 120),
-        ("1", 10),
-        ("0", 10),
-        ("nonsense", 10),
-        ("", 10),
+        ("1", 1),
+        ("0", 0),
+        ("nonsense", 0),
+        ("-5", 0),
+        ("", 0),
+        (None, 0),
         ("99999999", RETRY_AFTER_CAP_S),
-        ("Thu, 01 Jan 1970 00:00:00 GMT", 10),
+        ("Thu, 01 Jan 1970 00:00:00 GMT", 0),
     ],
 )
-def test_retry_after_makes_the_wait_longer_never_shorter(retry_after: str, wait_s: float) -> None:
-    way, waits, (_, kind, rest_ms) = told(answer(job(), 503, retry_after=retry_after).outcome)
-    assert (way, waits, kind, rest_ms) == ("r", wait_s, "http_5xx", wait_s * 1000)
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_retry_after_makes_the_waits_longer_never_shorter(status: int, retry_after: str | None, asked_s: float) -> None:
+    """Of the URL here, of the origin or the host in the frontier, which takes the larger of the two."""
+    outcome = answer(job(), status, retry_after=retry_after).outcome
+    assert outcome.wait_s == max(10, asked_s)
+    concerned = outcome.pushed_back if status == 429 else outcome.failed
+    assert concerned
+    assert concerned.retry_after_s == asked_s
+
+
+# -- refusals ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "page", "stat"),
+    [
+        (200, b"<p>Tea</p>", "good", None),
+        (401, b"", "good", None),
+        (403, b"<p>Tea</p>", "refused", "refusals"),
+        (200, b"<html></html>", "refused", "refusals"),
+        (200, b"<div class='g-recaptcha'>", "refused", "refusals"),
+        (404, b"", None, None),
+        (400, b"", None, None),
+        (304, b"", None, None),
+    ],
+)
+@pytest.mark.parametrize("follow", [True, False])
+def test_the_frontier_is_told_how_a_page_looks(status: int, body: bytes, page: str | None, stat: str | None, follow: bool) -> None:
+    verdict = judge().response(job(sibling=True), status, None, None, body, SENT, follow)
+    seen = verdict.outcome.page
+    assert page == (None if seen is None else "good" if seen == GOOD_PAGE else "refused")
+    assert (told(verdict.outcome), verdict.stat, verdict.is_last) == (("d", 0, None), stat, True)
+
+
+@pytest.mark.parametrize("status", [*REDIRECTS, *GONE, 429, 500, 503])
+def test_what_is_followed_or_tried_again_tells_nothing_of_it(status: int) -> None:
+    assert answer(job(), status, location="/y").outcome.page is None
+    assert answer(robots_job(), status, location="/y").outcome.page is None
+
+
+def test_a_robots_txt_is_no_page_of_the_host() -> None:
+    assert [answer(robots_job(), status).outcome.page for status in (200, 403, 404)] == [None, None, None]
+
+
+@pytest.mark.parametrize(
+    ("give_up_s", "rests"),
+    [
+        (None, Refused(6 * 3600, 7 * DAY_S, None, 3600)),  # a crawl that goes on can wait for days
+        (GIVE_UP_S, Refused(7200, 7200, 7200, 3600)),
+        (DAY_S, Refused(6 * 3600, 6 * 3600, DAY_S, 3600)),
+        (0.0, Refused(1, 1, 0, 3600)),
+    ],
+)
+def test_a_site_that_has_blocked_us_rests_no_longer_than_it_may_take(give_up_s: float | None, rests: Refused) -> None:
+    assert answer(job(), 403, by=judge(give_up_s)).outcome.page == PageSeen(rests)
 
 
 # -- failures ------------------------------------------------------------------------------------------------------------
 
+Told = tuple[str, float, Any]
+# What the frontier is told at the first failure: way, wait, argument; of the origin: gap, most, dead after, struggling, URLs wait.
+FIRST: dict[str, tuple[Told, tuple[float, float, int | None, bool, bool] | None]] = {
+    "dns_nxdomain": (("o", 0, None), (8, 30, 3, False, False)),
+    "connect_refused": (("o", 0, None), (8, 30, 3, False, False)),
+    "dns_servfail": (("o", 0, None), (10, 21_600, None, False, False)),
+    "dns_timeout": (("o", 0, None), (10, 21_600, None, False, False)),
+    "connect_timeout": (("o", 0, None), (15, 21_600, None, False, False)),
+    "connect_failed": (("o", 0, None), (15, 21_600, None, False, False)),
+    "tls": (("o", 0, None), (5, 3600, 2, False, True)),
+    "timeout": (("r", 15, (3, "timeout")), (2, 600, None, True, False)),
+    "reset": (("r", 10, (3, "reset")), None),
+    "bad_response": (("r", 30, (2, "bad_response")), None),
+    "http_429": (("r", 10, (5, "http_429")), None),
+    "http_503": (("r", 10, (4, "http_503")), (5, 3600, None, True, False)),
+    "http_5xx": (("r", 10, (4, "http_5xx")), (2, 600, None, True, False)),
+    "private_address": (("x", 0, "private_address"), None),
+    "no_outcome": (("r", 5, (3, "no_outcome")), None),
+    "error": (("r", 10, (3, "error")), None),
+}
+NEVER_ANSWERED = ("timeout", "connect_timeout")
 
-def expected(kind: str, row: Failure, before: int) -> tuple[str, float, Any]:
-    wait_s = min(row.wait_s * 2**before, row.cap_s)
-    if row.blame == "host":
-        return "h", wait_s, (row.tries, DEAD_MS, kind)
-    if row.blame == "none":
-        return "x", 0, kind
-    return "r", wait_s, (row.tries, kind, round(wait_s * 1000) if row.host_rests else 0)
+
+def failed(reason: str, row: tuple[float, float, int | None, bool, bool], retry_after_s: float = 0.0) -> OriginFailed:
+    """As a crawl with `GIVE_UP_S` says it."""
+    gap_s, most_s, dead_after, struggling, urls_wait = row
+    return OriginFailed(reason, gap_s, most_s, 1.0, retry_after_s, dead_after, 3600.0, GIVE_UP_S, struggling, urls_wait)
 
 
-@pytest.mark.parametrize("before", [0, 1, 2, 9])
-@pytest.mark.parametrize(("kind", "row"), FAILURES.items(), ids=FAILURES)
-def test_every_kind_of_failure_has_its_outcome(kind: str, row: Failure, before: int) -> None:
-    blamed: dict[str, Any] = {"host_failures": before} if row.blame == "host" else {"failures": before}
-    verdict = judge().failure(job(**blamed), FetchError(kind, "why"), SENT)
-    assert told(verdict.outcome) == expected(kind, row, before)
-    assert (verdict.stat, verdict.is_page, verdict.link) == (f"errors/{kind}", False, None)
+def first(kind: str, j: Job) -> Outcome:
+    (way, wait_s, arg), row = FIRST[kind]
+    return Outcome(
+        j.lease,
+        way,
+        SENT.ended,
+        TIMEOUT_S if kind in NEVER_ANSWERED else SENT.latency_s,
+        wait_s,
+        arg,
+        origin=ORIGIN,
+        failed=failed(kind, row) if row else None,
+        pushed_back=PushedBack(5, 3600) if kind == "http_429" else None,
+    )
 
 
-def test_a_host_s_failures_do_not_lengthen_a_url_s_wait_nor_the_other_way_round() -> None:
-    assert judge().failure(job(host_failures=5), FetchError("reset"), SENT).outcome.wait_s == FAILURES["reset"].wait_s
-    assert judge().failure(job(failures=5), FetchError("dns_timeout"), SENT).outcome.wait_s == FAILURES["dns_timeout"].wait_s
+def test_every_row_of_the_table_is_tested() -> None:
+    assert FIRST.keys() == FAILURES.keys()
+
+
+@pytest.mark.parametrize("kind", FAILURES)
+def test_every_kind_of_failure_has_its_outcome(kind: str) -> None:
+    j = job(origin_failures=7, trouble_s=5000.0)  # the frontier counts by itself what is the origin's
+    verdict = judge().failure(j, FetchError(kind, "why"), SENT)
+    assert verdict.outcome == first(kind, j)
+    assert (verdict.stat, verdict.is_page, verdict.link, verdict.news) == (f"errors/{kind}", False, None, None)
+
+
+@pytest.mark.parametrize(("kind", "row"), [(kind, row) for kind, row in FAILURES.items() if row.url])
+def test_a_url_waits_twice_as_long_after_each_of_its_own_failures(kind: str, row: Failure) -> None:
+    assert row.url
+    waits = [judge().failure(job(failures=n), FetchError(kind), SENT).outcome.wait_s for n in (0, 1, 2, 30)]
+    assert waits == [row.url.first_s, 2 * row.url.first_s, 4 * row.url.first_s, row.url.most_s]
+
+
+@pytest.mark.parametrize("kind", [kind for kind, row in FAILURES.items() if not row.url])
+def test_what_is_no_fault_of_a_url_is_not_counted_against_it(kind: str) -> None:
+    assert judge().failure(job(failures=30), FetchError(kind), SENT).outcome == first(kind, job(failures=30))
+
+
+def test_waits_are_spread_by_jitter() -> None:
+    rng = random.Random(3)
+    outcomes = [judge(rng=rng).failure(job(), FetchError("timeout"), SENT).outcome for _ in range(50)]
+    assert len({outcome.wait_s for outcome in outcomes}) > 40
+    assert all(0.75 * 15 <= outcome.wait_s <= 1.25 * 15 for outcome in outcomes)
+    jitters = {outcome.failed.jitter for outcome in outcomes if outcome.failed}
+    assert len(jitters) > 40
+    assert all(0.75 <= jitter <= 1.25 for jitter in jitters)
+    backs = [answer(job(), 429, by=judge(rng=rng)).outcome.pushed_back for _ in range(50)]
+    assert len({back.jitter for back in backs if back}) > 40
+
+
+def test_a_request_that_was_never_answered_counts_as_so_slow() -> None:
+    for kind in FAILURES:
+        outcome = judge().failure(job(), FetchError(kind), Sent(ended=5.0)).outcome
+        assert outcome.latency_s == (TIMEOUT_S if kind in NEVER_ANSWERED else None)
+
+
+@pytest.mark.parametrize("kind", [kind for kind, (_, row) in FIRST.items() if row])
+@pytest.mark.parametrize(("give_up_s", "dead_s"), [(None, 3600), (0.0, 1), (600.0, 600), (7200.0, 3600)])
+def test_an_origin_is_given_up_after_the_configured_time_or_thirty_days(kind: str, give_up_s: float | None, dead_s: float) -> None:
+    row = judge(give_up_s).failure(job(), FetchError(kind), SENT).outcome.failed
+    assert row
+    assert (row.give_up_s, row.dead_s) == (30 * DAY_S if give_up_s is None else give_up_s, dead_s)
 
 
 @pytest.mark.parametrize(
@@ -135,25 +308,28 @@ def test_a_host_s_failures_do_not_lengthen_a_url_s_wait_nor_the_other_way_round(
 )
 def test_what_is_not_in_the_table_is_the_row_for_the_rest(error: BaseException) -> None:
     verdict = judge().failure(job(), error, SENT)
-    assert told(verdict.outcome) == expected("error", FAILURES["error"], 0)
+    assert verdict.outcome == first("error", job())
     assert verdict.stat == "errors/error"
 
 
 def test_no_error_and_no_answer_is_a_failure_too() -> None:
     verdict = judge().failure(job(), None, SENT)
-    assert told(verdict.outcome) == expected("no_outcome", FAILURES["no_outcome"], 0)
+    assert verdict.outcome == first("no_outcome", job())
+    assert verdict.stat == "errors/no_outcome"
 
 
-@pytest.mark.parametrize("j", [job(failures=3), robots_job()])
+@pytest.mark.parametrize("j", [job(failures=3), robots_job(), elsewhere()])
 def test_a_lease_too_short_gives_the_url_back_uncounted(j: Job) -> None:
     verdict = judge().failure(j, LeaseExpired(), Sent())
     assert verdict == Verdict(Outcome(j.lease, "l"), "leases/returned", is_last=False)
 
 
-def test_a_full_disk_makes_the_url_wait_uncounted() -> None:
-    verdict = judge().failure(job(failures=3), StoreError("full"), SENT)
-    assert told(verdict.outcome) == ("w", STORE_FULL_WAIT_S, None)
-    assert verdict.stat == "errors/store"
+@pytest.mark.parametrize("j", [job(failures=3), robots_job(), elsewhere()])
+def test_a_full_disk_makes_the_url_wait_uncounted(j: Job) -> None:
+    """Nor does it make a robots.txt unreachable."""
+    verdict = judge().failure(j, StoreError("full"), SENT)
+    assert verdict.outcome == Outcome(j.lease, "w", SENT.ended, SENT.latency_s, STORE_FULL_WAIT_S)
+    assert (verdict.stat, verdict.news, verdict.robots, verdict.is_last) == ("errors/store", None, None, False)
 
 
 def test_a_failure_before_anything_was_sent_does_not_move_the_clock() -> None:
@@ -217,14 +393,14 @@ def test_a_detour_back_is_followed_while_hops_remain_and_ends() -> None:
     hows = [UNCHECKED, NORMAL, NORMAL, UNCHECKED]
     entry = Entry(urls[0], depth=1)
     for n, (location, how) in enumerate(zip(urls[1:], hows, strict=True), 1):
-        verdict = answer(Job(Lease("1", 0, "example.com", entry, 0, 60), ""), 302, location=location)
+        verdict = answer(Job(Lease("1", 0, "example.com", entry, 0, 60), robots.origin_of(entry.url)), 302, location=location)
         assert verdict.link
         assert (verdict.link.how, verdict.link.entry.hops, verdict.link.entry.found_as) == (how, n, urls[0])
         assert verdict.link.entry.chain == tuple(key(url) for url in urls[:n])
         entry = verdict.link.entry
-    one_more = answer(Job(Lease("1", 0, "example.com", entry, 0, 60), ""), 302, location="/consent")
+    one_more = answer(Job(Lease("1", 0, "example.com", entry, 0, 60), robots.origin_of(entry.url)), 302, location="/consent")
     assert one_more.link
-    ended = answer(Job(Lease("1", 0, "example.com", one_more.link.entry, 0, 60), ""), 302, location="/x")
+    ended = answer(Job(Lease("1", 0, "example.com", one_more.link.entry, 0, 60), ORIGIN), 302, location="/x")
     assert (told(ended.outcome), ended.stat, ended.link) == (("d", 0, None), "redirects/too_many", None)
 
 
@@ -277,7 +453,7 @@ def test_no_location_raises(status: int, location: str) -> None:
 # -- what the spider is shown -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("status", [200, 204, 300, 304, 401, 404, 410])
+@pytest.mark.parametrize("status", [200, 204, 300, 304, 401, 403, 405, 451])
 def test_a_final_answer_is_the_spider_s(status: int) -> None:
     assert answer(job(), status).is_last
 
@@ -292,19 +468,29 @@ def test_a_redirect_is_the_spider_s_only_where_nothing_follows(status: int) -> N
     assert (told(own.outcome), own.link, own.is_last) == (("d", 0, None), None, True)
 
 
+@pytest.mark.parametrize("status", GONE)
+def test_a_missing_page_is_the_spider_s_only_where_it_has_no_other_spelling(status: int) -> None:
+    assert not answer(job(), status).is_last
+    assert answer(job(sibling=True), status).is_last
+    assert answer(job("https://example.com/a.html", origin_has_pages=True), status).is_last
+    own = judge().response(job(), status, None, None, b"", SENT, follow=False)
+    assert (told(own.outcome), own.link, own.is_last) == (("d", 0, None), None, True)
+
+
 @pytest.mark.parametrize(("kind", "row"), FAILURES.items(), ids=FAILURES)
 def test_a_failure_is_the_spider_s_when_no_try_is_left(kind: str, row: Failure) -> None:
-    shown = [judge().failure(job(failures=n, host_failures=n), FetchError(kind), SENT).is_last for n in range(row.tries)]
-    if row.blame == "host":
-        assert shown == [False] * row.tries  # the URL comes again, or dies with its host
+    shown = [judge().failure(job(failures=n, origin_failures=n), FetchError(kind), SENT).is_last for n in range(row.url_tries)]
+    if row.origin and not row.url:
+        assert shown == [False]  # the URL comes again, or dies with its origin
     else:
-        assert shown == [False] * (row.tries - 1) + [True]
+        assert shown == [False] * (row.url_tries - 1) + [True]
 
 
-def test_robots_txt_and_a_full_disk_are_never_the_spider_s() -> None:
-    assert not any(answer(robots_job(), status, location="/y").is_last for status in (200, 301, 404, 503))
-    assert not any(judge().failure(robots_job(), FetchError(kind), SENT).is_last for kind in FAILURES)
-    assert not judge().failure(job(), StoreError("full"), SENT).is_last
+@pytest.mark.parametrize("j", [robots_job(), robots_job(stale=robots.Answer("allow")), elsewhere()])
+def test_robots_txt_is_never_the_spider_s(j: Job) -> None:
+    assert not any(answer(j, status, location="/y").is_last for status in (200, 301, 403, 404, 429, 503))
+    assert not any(judge().failure(j, FetchError(kind), SENT).is_last for kind in FAILURES)
+    assert not judge().failure(j, None, SENT).is_last
 
 
 POST: dict[str, object] = {"method": "POST", "body": "YQ==", "callback": "parse_item", "meta": {"page": 1}}
@@ -367,18 +553,110 @@ def test_a_post_that_stays_one_is_not_taken_for_a_get_of_its_target() -> None:
     assert post.key != get.key
 
 
+# -- other spellings -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", GONE)
+@pytest.mark.parametrize(
+    ("url", "origin_has_pages", "other"),
+    [
+        ("https://example.com/a", True, "https://example.com/a/"),
+        ("https://example.com/a/", True, "https://example.com/a"),
+        ("http://example.com:8080/a", True, "http://example.com:8080/a/"),
+        # where nothing was ever found, the whole origin may be the wrong one
+        ("http://example.com/a?b=c", False, "https://example.com/a?b=c"),
+        ("https://example.com/", False, "https://www.example.com/"),
+        ("https://www.example.com/a", False, "https://example.com/a"),
+    ],
+)
+def test_a_missing_page_is_tried_under_another_spelling(status: int, url: str, origin_has_pages: bool, other: str) -> None:
+    entry: dict[str, Any] = {"priority": 3, "depth": 2, "referrer": "https://example.com/", "hops": 1, "chain": (b"k" * 16,)}
+    verdict = answer(job(url, origin_has_pages=origin_has_pages, failures=2, expiries=1, **entry), status)
+    assert told(verdict.outcome) == ("d", 0, None)
+    assert (verdict.stat, verdict.is_page, verdict.is_last) == ("siblings", False, False)
+    assert verdict.link == Link("example.com", key(url), Entry(other, sibling=True, **entry), UNCHECKED)
+
+
+@pytest.mark.parametrize(
+    ("url", "origin_has_pages"),
+    [
+        ("https://example.com/", True),
+        ("https://example.com/a.html", True),
+        ("https://example.com/a?b=c", True),
+        ("https://shop.example.com/a", False),
+        ("https://example.com:8443/a", False),
+    ],
+)
+def test_a_missing_page_without_another_spelling_is_final(url: str, origin_has_pages: bool) -> None:
+    verdict = answer(job(url, origin_has_pages=origin_has_pages), 404)
+    assert (told(verdict.outcome), verdict.stat, verdict.link, verdict.is_last) == (("d", 0, None), None, None, True)
+
+
+@pytest.mark.parametrize("host", ["192.0.2.7", "localhost", "github.io"])
+def test_a_host_whose_www_is_not_itself_has_no_other_origin(host: str) -> None:
+    url = f"https://{host}/a"
+    j = Job(lease(url, host=host), robots.origin_of(url), robots_host=host)
+    assert answer(j, 404).link is None
+
+
+@pytest.mark.parametrize("status", GONE)
+@pytest.mark.parametrize("origin_has_pages", [False, True])
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"sibling": True},  # it is the other spelling
+        {"request": {"method": "POST"}},
+        {"request": {"callback": "parse_item"}},
+    ],
+)
+def test_only_a_plain_get_is_tried_once_more(status: int, origin_has_pages: bool, entry: dict[str, Any]) -> None:
+    verdict = answer(job(origin_has_pages=origin_has_pages, **entry), status)
+    assert (told(verdict.outcome), verdict.stat, verdict.link, verdict.is_last) == (("d", 0, None), None, None, True)
+
+
+@pytest.mark.parametrize("status", GONE)
+def test_a_missing_page_that_the_spider_asked_for_is_the_spider_s(status: int) -> None:
+    verdict = judge().response(job(), status, None, None, b"", SENT, follow=False)
+    assert (told(verdict.outcome), verdict.stat, verdict.link, verdict.is_last) == (("d", 0, None), None, None, True)
+
+
+def test_a_missing_robots_txt_has_no_other_spelling() -> None:
+    assert [answer(robots_job(), status).link for status in GONE] == [None, None]
+
+
+@given(st.sampled_from(GONE), st.booleans(), st.text(max_size=40))
+@settings(deadline=None, derandomize=True)
+def test_no_spelling_leads_to_another_page(status: int, origin_has_pages: bool, path: str) -> None:
+    target = CANONICALIZER.target("http://example.com/" + path)
+    if target is None:
+        return
+    verdict = answer(job(target.url, origin_has_pages=origin_has_pages), status)
+    if verdict.link is not None:
+        assert (verdict.link.host, verdict.link.key) == (target.host, target.key)
+        assert verdict.link.key == key(verdict.link.entry.url)
+        assert verdict.link.entry.url != target.url
+
+
 # -- robots.txt ----------------------------------------------------------------------------------------------------------
+
+KEPT_MS = 30 * 86_400_000
+RULES = b"User-agent: *\nDisallow: /no\nCrawl-delay: 2.5"
 
 
 def kept(verdict: Verdict) -> tuple[robots.Answer, int, int]:
     """The answer that is put into Redis, its life and the crawl-delay; the URL of the lease goes back as it was."""
     assert told(verdict.outcome) == ("l", 0, None)
     assert verdict.outcome.robots
-    assert (verdict.is_page, verdict.link) == (False, None)
-    origin, value, ttl_ms, delay_ms = verdict.outcome.robots
-    assert origin == "https://example.com"
-    assert verdict.robots == robots.Answer.unpack(value)
-    return verdict.robots, ttl_ms, delay_ms
+    assert (verdict.is_page, verdict.link, verdict.news) == (False, None, None)
+    assert trouble(verdict.outcome) == (None, None)
+    found = verdict.outcome.robots
+    assert found.origin == ORIGIN
+    assert verdict.robots == robots.Answer.unpack(found.value)
+    return verdict.robots, found.lives_ms, found.crawl_delay_ms
+
+
+def allow() -> KeptNow:
+    return KeptNow(ORIGIN, robots.Answer("allow").pack(), KEPT_MS, -1)
 
 
 @pytest.mark.parametrize(
@@ -387,14 +665,34 @@ def kept(verdict: Verdict) -> tuple[robots.Answer, int, int]:
 def test_rules_are_kept_with_their_crawl_delay(line: bytes, delay_ms: int) -> None:
     body = b"User-agent: *\n" + line
     verdict = answer(robots_job(), 200, body=body)
-    assert kept(verdict) == (robots.Answer("rules", body), 86_400_000, delay_ms)
+    assert kept(verdict) == (robots.Answer("rules", body), KEPT_MS, delay_ms)
     assert verdict.stat == "robots/fetched/rules"
+
+
+def test_the_cap_of_a_crawl_delay_can_be_set() -> None:
+    by = Judge(CANONICALIZER, max_redirects=5, give_up_s=None, timeout_s=TIMEOUT_S, rng=Middle(0), crawl_delay_cap_s=2.0)
+    assert kept(answer(robots_job(), 200, body=RULES, by=by))[2] == 2000
+
+
+SITEMAPS = b"Sitemap: https://cdn.org/s.xml\nUser-agent: *\nSitemap: s/2.xml"
+
+
+def test_sitemaps_are_kept_a_bounded_number_and_relative_to_where_they_stood() -> None:
+    here, there = answer(robots_job(), 200, body=SITEMAPS), answer(elsewhere(url="https://cdn.org/a/robots.txt"), 200, body=SITEMAPS)
+    assert here.outcome.robots
+    assert here.outcome.robots.sitemaps == ("https://cdn.org/s.xml", "https://example.com/s/2.xml")
+    found = news(there).robots
+    assert found
+    assert found.sitemaps == ("https://cdn.org/s.xml", "https://cdn.org/a/s/2.xml")
+    many = answer(robots_job(), 200, body=b"".join(b"Sitemap: /%d.xml\n" % n for n in range(5000)))
+    assert many.outcome.robots
+    assert len(many.outcome.robots.sitemaps) == SITEMAPS_MOST
 
 
 @pytest.mark.parametrize("status", [300, 304, 400, 401, 403, 404, 410, 451])
 def test_no_robots_txt_allows_everything(status: int) -> None:
     verdict = answer(robots_job(), status, body=b"User-agent: *\nDisallow: /\nCrawl-delay: 9")
-    assert kept(verdict) == (robots.Answer("allow"), 86_400_000, -1)
+    assert kept(verdict) == (robots.Answer("allow"), KEPT_MS, -1)
     assert verdict.stat == "robots/fetched/allow"
 
 
@@ -405,64 +703,344 @@ def test_no_robots_txt_allows_everything(status: int) -> None:
 def test_a_redirect_on_the_host_is_the_next_turn_s(status: int, location: str) -> None:
     verdict = answer(robots_job(robots_hops=1), status, location=location)
     found, ttl_ms, delay_ms = kept(verdict)
-    assert (found.decision, found.hops, ttl_ms, delay_ms) == ("redirect", 2, 300_000, -1)
+    assert (found.decision, found.hops, ttl_ms, delay_ms) == ("redirect", 2, KEPT_MS, -1)
     assert verdict.stat == "robots/fetched/redirect"
 
 
 @pytest.mark.parametrize(
-    "location",
-    ["https://other.org/robots.txt", "//example.org/robots.txt", "https://example.com.evil.org/", "http://10.0.0.1/", "http://[::1]/"],
+    ("location", "why"),
+    [("/robots.txt", "loop"), ("https://example.com/robots.txt#x", "loop"), ("", "invalid"), ("http://[", "invalid"), (None, "invalid")],
 )
-def test_a_redirect_to_another_host_is_no_rules(location: str) -> None:
+def test_a_redirect_that_leads_nowhere_is_no_rules_and_counted(location: str | None, why: str) -> None:
     verdict = answer(robots_job(), 301, location=location)
-    assert kept(verdict) == (robots.Answer("allow"), 86_400_000, -1)
-    assert verdict.stat == "robots/fetched/redirect_other_host"
+    assert kept(verdict) == (robots.Answer("allow"), KEPT_MS, -1)
+    assert verdict.stat == f"robots/fetched/{why}"
 
 
-def test_too_many_redirects_of_robots_txt_are_no_rules() -> None:
-    assert kept(answer(robots_job(robots_hops=robots.MAX_HOPS), 301, location="/next"))[0] == robots.Answer("allow")
+@pytest.mark.parametrize("location", ["/next", "https://cdn.org/robots.txt"])
+def test_too_many_redirects_of_robots_txt_are_no_rules(location: str) -> None:
+    verdict = answer(robots_job(robots_hops=robots.MAX_HOPS), 301, location=location)
+    assert kept(verdict)[0] == robots.Answer("allow")
+    assert verdict.stat == "robots/fetched/too_many"
+
+
+# -- robots.txt at another host ------------------------------------------------------------------------------------------
+
+WAITS = failed("robots_elsewhere", (30, 1800, None, False, False))
 
 
 @pytest.mark.parametrize(
-    ("since_ms", "wait_s"), [(-1, 5), (0, 5), (4_000, 5), (5_000, 5), (20_000, 20), (600_000, 600), (10_000_000, 1800)]
+    ("location", "host", "target"),
+    [
+        ("https://other.org/robots.txt", "other.org", "https://other.org/robots.txt"),
+        ("//example.org/r", "example.org", "https://example.org/r"),
+        ("https://example.com.evil.org/", "evil.org", "https://example.com.evil.org/"),
+        ("http://user:secret@cdn.org/r#x", "cdn.org", "http://cdn.org/r"),
+        ("http://192.0.2.1", "192.0.2.1", "http://192.0.2.1/"),
+        ("http://[2001:db8::1]/", "[2001:db8::1]", "http://[2001:db8::1]/"),
+    ],
 )
-@pytest.mark.parametrize("how", ["status", "timeout", "tls", "nothing"])
-def test_a_robots_txt_that_cannot_be_had_makes_the_host_wait_as_long_again(since_ms: int, wait_s: float, how: str) -> None:
-    j = robots_job(unreachable_ms=since_ms, failures=7)
-    if how == "status":
-        verdict = answer(j, 503)
-        assert verdict.stat == "robots/fetched/unreachable"
+@pytest.mark.parametrize("hops", [0, 3])
+def test_a_redirect_to_another_host_waits_for_that_host_s_turn(location: str, host: str, target: str, hops: int) -> None:
+    """Its clock moves for the request; the origin waits meanwhile."""
+    j = robots_job(robots_hops=hops)
+    verdict = answer(j, 301, location=location)
+    assert verdict.outcome == Outcome(j.lease, "o", SENT.ended, SENT.latency_s, origin=ORIGIN, failed=WAITS)
+    assert (verdict.stat, verdict.robots, verdict.news, verdict.is_last) == ("robots/fetched/redirect_other_host", None, None, False)
+    assert verdict.link
+    link = verdict.link
+    assert (link.host, link.how) == (host, UNCHECKED)
+    assert link.entry == Entry(target, 0, request=robots_request("example.com", ORIGIN, hops + 1))
+    assert robots_requested(link.entry.request) == ("example.com", ORIGIN, hops + 1)
+
+
+def test_the_same_robots_txt_is_asked_for_by_each_origin_and_is_not_taken_for_a_page() -> None:
+    links = []
+    for origin in (ORIGIN, "https://www.example.com"):
+        j = Job(lease(origin + "/x"), origin, origin + "/robots.txt", 0, "example.com")
+        links.append(answer(j, 301, location="https://cdn.org/robots.txt").link)
+    keys = {link.key for link in links if link}
+    assert len(keys) == 2
+    assert key("https://cdn.org/robots.txt") not in keys
+
+
+def news(verdict: Verdict) -> Outcome:
+    """What the host that asked is told, by a call without a lease; the other host's URL is done."""
+    assert (told(verdict.outcome), verdict.outcome.robots, verdict.link, verdict.is_last) == (("d", 0, None), None, None, False)
+    assert verdict.news
+    no_lease = Lease("", 3, "example.com", Entry(""), 0.0, 0.0)
+    outcome = verdict.news(no_lease)
+    assert (outcome.lease, outcome.way, outcome.ended, outcome.latency_s) == (no_lease, "l", None, None)
+    return outcome
+
+
+@pytest.mark.parametrize(
+    ("status", "location", "body", "found", "delay_ms", "stat"),
+    [
+        (200, None, RULES, robots.Answer("rules", RULES), 2500, "rules"),
+        (200, None, b"", robots.Answer("rules"), -1, "rules"),
+        (404, None, RULES, robots.Answer("allow"), -1, "allow"),
+        (403, None, b"", robots.Answer("allow"), -1, "allow"),
+        (301, "https://cdn.org/robots.txt", b"", robots.Answer("allow"), -1, "loop"),
+        (301, "http://[", b"", robots.Answer("allow"), -1, "invalid"),
+        (301, "ftp://cdn.org/", b"", robots.Answer("allow"), -1, "invalid"),
+    ],
+)
+def test_what_another_host_says_holds_for_the_origin_that_asked(
+    status: int, location: str | None, body: bytes, found: robots.Answer, delay_ms: int, stat: str
+) -> None:
+    verdict = answer(elsewhere(), status, location=location, body=body)
+    outcome = news(verdict)
+    assert outcome.robots == KeptNow(ORIGIN, found.pack(), KEPT_MS, delay_ms)
+    assert (verdict.robots, verdict.stat, trouble(outcome)) == (found, f"robots/fetched/{stat}", (None, None))
+    assert trouble(verdict.outcome) == (None, None)
+
+
+@pytest.mark.parametrize("location", ["/moved.txt", "https://third.net/robots.txt", "https://www.example.com/robots.txt"])
+def test_another_host_may_send_on(location: str) -> None:
+    verdict = answer(elsewhere(hops=2), 302, location=location)
+    assert told(verdict.outcome) == ("d", 0, None)
+    assert (verdict.stat, verdict.robots, verdict.news) == ("robots/fetched/redirect", None, None)
+    assert verdict.link
+    target = CANONICALIZER.target(location, "https://cdn.org/robots.txt")
+    assert target
+    assert (verdict.link.host, verdict.link.entry.url, verdict.link.how) == (target.host, target.url, UNCHECKED)
+    assert robots_requested(verdict.link.entry.request) == ("example.com", ORIGIN, 3)
+
+
+@pytest.mark.parametrize("after", [200, 404])
+def test_five_hops_over_other_hosts_are_followed(after: int) -> None:
+    verdict = answer(robots_job(), 301, location="https://h1.org/robots.txt")
+    for hop in range(2, robots.MAX_HOPS + 1):
+        assert verdict.link
+        verdict = answer(elsewhere(hop - 1, verdict.link.entry.url), 301, location=f"https://h{hop}.org/robots.txt")
+    assert verdict.link
+    assert robots_requested(verdict.link.entry.request) == ("example.com", ORIGIN, robots.MAX_HOPS)
+    last = answer(elsewhere(robots.MAX_HOPS, verdict.link.entry.url), after, body=RULES)
+    found = news(last).robots
+    assert found
+    assert found.value == (robots.Answer("rules", RULES) if after == 200 else robots.Answer("allow")).pack()
+
+
+def test_a_sixth_hop_is_no_rules_and_counted_and_so_is_a_ring_of_hosts() -> None:
+    verdict, hops = answer(robots_job(), 301, location="https://h1.org/"), 0
+    while verdict.link is not None:
+        hops += 1
+        back = "https://h2.org/" if hops % 2 else "https://h1.org/"
+        verdict = answer(elsewhere(hops, verdict.link.entry.url), 301, location=back)
+    assert hops == robots.MAX_HOPS
+    assert (news(verdict).robots, verdict.stat) == (allow(), "robots/fetched/too_many")
+
+
+@pytest.mark.parametrize("fields", [{}, {"method": "POST"}])
+def test_other_requests_are_no_robots_txt(fields: dict[str, object]) -> None:
+    assert robots_requested(fields) is None
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        "example.com",
+        [],
+        ["example.com", ORIGIN],
+        ["example.com", ORIGIN, "1"],
+        ["example.com", ORIGIN, 0],
+        ["example.com", ORIGIN, -1],
+        ["example.com", ORIGIN, 6],
+        ["example.com", ORIGIN, 1, 2],
+        ["example.com", "https://other.org", 1],  # whose rules would another's host set?
+        ["example.com", "example.com", 1],
+        ["example.com", "https://[", 1],
+        ["example.com", 7, 1],
+        [None, ORIGIN, 1],
+        {"host": "example.com"},
+    ],
+)
+def test_a_request_for_a_robots_txt_that_is_not_ours_is_refused(value: object) -> None:
+    with pytest.raises(ValueError, match=r"robots\.txt"):
+        robots_requested({"robots": value})
+
+
+# -- robots.txt that cannot be had ---------------------------------------------------------------------------------------
+
+CANNOT = failed("robots_unreachable", (5, 1800, None, False, False))
+HOWS = [
+    500,
+    503,
+    600,
+    "timeout",
+    "reset",
+    "bad_response",
+    "dns_servfail",
+    "dns_timeout",
+    "connect_timeout",
+    "connect_failed",
+    "error",
+    None,
+]
+
+
+def cannot(j: Job, how: int | str | None, by: Judge | None = None, retry_after: str | None = None) -> Verdict:
+    """A status, a kind of failure, or nothing at all."""
+    if isinstance(how, int):
+        verdict = answer(j, how, retry_after=retry_after, by=by)
+        stat = "defer" if how == 429 else "stale" if verdict.outcome.stale_robots else "unreachable"
+        assert verdict.stat in (f"robots/fetched/{stat}", "robots/fetched/unreachable_allow")
+        return verdict
+    verdict = (by or judge()).failure(j, FetchError(how) if how else None, SENT)
+    assert verdict.stat == f"errors/{how or 'no_outcome'}"
+    return verdict
+
+
+def slow(how: int | str | None) -> float | None:
+    return TIMEOUT_S if how in NEVER_ANSWERED else SENT.latency_s
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_while_a_robots_txt_cannot_be_had_the_urls_of_its_origin_wait(how: int | str | None) -> None:
+    j = robots_job(origin_failures=7, failures=3, trouble_s=100 * DAY_S)  # a crawl that ends never crawls without it
+    verdict = cannot(j, how)
+    assert verdict.outcome == Outcome(j.lease, "o", SENT.ended, slow(how), origin=ORIGIN, failed=CANNOT)
+    assert (verdict.robots, verdict.link, verdict.news, verdict.is_page) == (None, None, None, False)
+
+
+@pytest.mark.parametrize("how", [*HOWS, 429])
+@pytest.mark.parametrize(("give_up_s", "dead_s"), [(0.0, 1), (600.0, 600), (7200.0, 3600)])
+def test_an_origin_without_robots_txt_is_given_up_after_the_configured_time(how: int | str | None, give_up_s: float, dead_s: float) -> None:
+    waits = cannot(robots_job(trouble_s=100 * DAY_S), how, judge(give_up_s)).outcome.failed
+    assert waits
+    assert (waits.reason, waits.give_up_s, waits.dead_s, waits.dead_after) == ("robots_unreachable", give_up_s, dead_s, None)
+
+
+@pytest.mark.parametrize("how", [*HOWS, 429])
+@pytest.mark.parametrize(
+    ("trouble_s", "allowed"), [(None, False), (0.0, False), (29 * DAY_S, False), (30 * DAY_S, True), (100 * DAY_S, True)]
+)
+def test_a_crawl_that_goes_on_has_no_rules_after_thirty_days_without_them(
+    how: int | str | None, trouble_s: float | None, allowed: bool
+) -> None:
+    verdict = cannot(robots_job(trouble_s=trouble_s), how, judge(None))
+    if allowed:
+        assert verdict.outcome.robots == allow()
+        assert (verdict.outcome.way, verdict.robots, verdict.outcome.failed) == ("l", robots.Answer("allow"), None)
+        assert not isinstance(how, int) or how == 429 or verdict.stat == "robots/fetched/unreachable_allow"
     else:
-        verdict = judge().failure(j, FetchError(how) if how != "nothing" else None, SENT)
-        assert verdict.stat == f"errors/{'no_outcome' if how == 'nothing' else how}"
-    assert told(verdict.outcome) == ("u", wait_s, (3_600_000, DEAD_MS, "robots_unreachable"))
-    assert verdict.outcome.robots is None
-    assert wait_s <= UNREACHABLE_ROBOTS.cap_s
+        waits = verdict.outcome.failed
+        assert waits
+        assert (verdict.outcome.way, verdict.outcome.robots) == ("o", None)
+        assert (waits.give_up_s, waits.dead_after) == (None, None)  # the 30 days are not the origin's end, but that of the wait
 
 
-@pytest.mark.parametrize(("give_up_s", "give_up_ms"), [(None, -1), (0.0, 0), (7200.0, 7_200_000)])
-def test_a_host_is_given_up_after_the_configured_time_or_never(give_up_s: float | None, give_up_ms: int) -> None:
-    assert answer(robots_job(), 500, by=judge(give_up_s)).outcome.arg[0] == give_up_ms
+@pytest.mark.parametrize(("retry_after", "asked_s"), [("300", 300), ("1", 1), ("x", 0), (None, 0), ("9999999", DAY_S)])
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_retry_after_counts_for_robots_txt_too(status: int, retry_after: str | None, asked_s: float) -> None:
+    outcome = cannot(robots_job(), status, retry_after=retry_after).outcome
+    assert outcome.failed == failed("robots_unreachable", (5, 1800, None, False, False), asked_s)
+    assert outcome.pushed_back == (PushedBack(5, 3600, 1.0, asked_s) if status == 429 else None)
 
 
-def test_retry_after_counts_for_robots_txt_too() -> None:
-    assert answer(robots_job(), 429, retry_after="300").outcome.wait_s == 300
-    assert answer(robots_job(), 503, retry_after="1").outcome.wait_s == 5
+def test_429_for_a_robots_txt_defers_the_whole_host() -> None:
+    j = robots_job()
+    verdict = answer(j, 429, retry_after="40")
+    waits = failed("robots_unreachable", (5, 1800, None, False, False), 40)
+    back = PushedBack(5, 3600, 1.0, 40)
+    assert verdict.outcome == Outcome(j.lease, "o", SENT.ended, SENT.latency_s, origin=ORIGIN, failed=waits, pushed_back=back)
+    assert (verdict.stat, verdict.robots, verdict.link) == ("robots/fetched/defer", None, None)
 
 
-@pytest.mark.parametrize("kind", [kind for kind, row in FAILURES.items() if row.blame == "host"])
-def test_a_host_that_cannot_be_reached_is_that_for_robots_txt_too(kind: str) -> None:
-    verdict = judge().failure(robots_job(host_failures=1), FetchError(kind), SENT)
-    assert told(verdict.outcome) == expected(kind, FAILURES[kind], 1)
+@pytest.mark.parametrize("stale", [robots.Answer("rules", RULES), robots.Answer("allow")])
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("give_up_s", [None, GIVE_UP_S])
+def test_an_older_copy_is_obeyed_while_a_new_one_cannot_be_had(
+    stale: robots.Answer, how: int | str | None, give_up_s: float | None
+) -> None:
+    j = robots_job(stale=stale, trouble_s=100 * DAY_S)
+    verdict = cannot(j, how, judge(give_up_s))
+    assert verdict.outcome == Outcome(j.lease, "l", SENT.ended, slow(how), stale_robots=(ORIGIN, STALE_S))
+    assert (verdict.robots, verdict.link, verdict.news) == (stale, None, None)
 
 
-def test_a_full_disk_does_not_make_robots_txt_unreachable() -> None:
-    assert judge().failure(robots_job(), StoreError("full"), SENT).outcome.way == "w"
+@pytest.mark.parametrize(("retry_after", "holds_s"), [("1", STALE_S), ("7200", 7200), ("x", STALE_S)])
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_new_copy_is_asked_for_when_retry_after_is_over(status: int, retry_after: str, holds_s: float) -> None:
+    verdict = cannot(robots_job(stale=robots.Answer("allow")), status, retry_after=retry_after)
+    assert verdict.outcome.stale_robots == (ORIGIN, holds_s)
+    assert (verdict.outcome.way, verdict.outcome.failed) == ("l", None)
+    assert (verdict.outcome.pushed_back is not None) == (status == 429)  # the host rests for it, copy or not
 
 
-@given(st.integers(100, 999), st.none() | st.text(max_size=40), st.none() | st.text(max_size=20), st.binary(max_size=60), st.integers(0, 5))
+@pytest.mark.parametrize("kind", ["dns_nxdomain", "connect_refused", "tls"])
+@pytest.mark.parametrize("stale", [None, robots.Answer("allow")])
+def test_an_origin_that_is_not_there_is_no_question_of_robots_txt(kind: str, stale: robots.Answer | None) -> None:
+    j = robots_job(stale=stale)
+    verdict = judge().failure(j, FetchError(kind), SENT)
+    assert verdict.outcome == first(kind, j)
+    assert (verdict.stat, verdict.robots) == (f"errors/{kind}", None)
+
+
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("give_up_s", [None, GIVE_UP_S])
+def test_whoever_asked_is_told_that_another_host_does_not_have_it(how: int | str | None, give_up_s: float | None) -> None:
+    j = elsewhere()
+    verdict = cannot(j, how, judge(give_up_s))
+    assert verdict.outcome == Outcome(j.lease, "d", SENT.ended, slow(how))  # it is not the other host's URL that waits
+    no_lease = Lease("", 3, "example.com", Entry(""), 0.0, 0.0)
+    assert verdict.news
+    outcome = verdict.news(no_lease)
+    waits = outcome.failed
+    assert waits
+    assert outcome == Outcome(no_lease, "l", origin=ORIGIN, failed=waits)
+    assert (waits.reason, waits.gap_s, waits.most_s, waits.give_up_s) == ("robots_unreachable", 5, 1800, give_up_s)
+    assert (verdict.robots, verdict.link) == (None, None)
+
+
+def test_429_at_another_host_is_that_host_s_and_whoever_asked_waits() -> None:
+    j = elsewhere()
+    verdict = answer(j, 429, retry_after="40")
+    assert verdict.outcome == Outcome(j.lease, "d", SENT.ended, SENT.latency_s, pushed_back=PushedBack(5, 3600, 1.0, 40))
+    assert verdict.stat == "robots/fetched/defer"
+    assert verdict.news
+    told_ = verdict.news(j.lease)
+    assert told_.pushed_back is None
+    assert told_.failed == failed("robots_unreachable", (5, 1800, None, False, False), 40)
+
+
+@pytest.mark.parametrize("kind", ["dns_nxdomain", "connect_refused", "tls"])
+def test_another_host_that_is_not_there_leaves_the_origin_waiting(kind: str) -> None:
+    """It asks again by itself, until it is given up."""
+    verdict = judge().failure(elsewhere(), FetchError(kind), SENT)
+    assert told(verdict.outcome) == ("d", 0, None)
+    assert (verdict.robots, verdict.link, verdict.stat) == (None, None, f"errors/{kind}")
+
+
+def test_another_host_with_a_private_address_is_not_reached() -> None:
+    verdict = judge().failure(elsewhere(), FetchError("private_address"), SENT)
+    assert told(verdict.outcome) == ("x", 0, "private_address")
+
+
+@given(
+    st.sampled_from(("own", "stale", "elsewhere")),
+    st.none() | st.just(3600.0),
+    st.integers(100, 999),
+    st.none() | st.text(max_size=40) | st.sampled_from(("/x", "https://cdn.org/x", "https://example.com/robots.txt")),
+    st.none() | st.text(max_size=20),
+    st.binary(max_size=60),
+    st.integers(1, 5),
+)
 @settings(deadline=None, derandomize=True)
-def test_no_answer_for_robots_txt_raises(status: int, location: str | None, retry_after: str | None, body: bytes, hops: int) -> None:
-    verdict = answer(robots_job(robots_hops=hops), status, location=location, retry_after=retry_after, body=body)
-    assert verdict.outcome.way in "lu"
-    assert (verdict.outcome.robots is None) == (verdict.outcome.way == "u")
+def test_no_answer_for_robots_txt_raises(
+    whose: str, give_up_s: float | None, status: int, location: str | None, retry_after: str | None, body: bytes, hops: int
+) -> None:
+    """It is known afterwards, or somebody waits for it."""
+    j = {
+        "own": robots_job(robots_hops=hops),
+        "stale": robots_job(hops, robots.Answer("allow")),
+        "elsewhere": elsewhere(hops),
+    }[whose]
+    verdict = answer(j, status, location=location, retry_after=retry_after, body=body, by=judge(give_up_s))
+    assert verdict.outcome.way == ("d" if whose == "elsewhere" else "o" if verdict.outcome.failed else "l")
+    assert (verdict.is_last, verdict.is_page) == (False, False)
+    told_ = verdict.news(j.lease) if verdict.news else verdict.outcome
+    assert any((told_.robots, told_.failed, told_.stale_robots, verdict.link))
+    assert verdict.robots is None or verdict.robots.decision in ("rules", "allow", "redirect")
