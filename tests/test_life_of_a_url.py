@@ -13,7 +13,7 @@ from warcio.archiveiterator import ArchiveIterator
 
 from crawlweb.content.page import parse_page
 from crawlweb.download import DownloadHandler
-from crawlweb.frontier.frontier import EXACT, NORMAL, Frontier, Lease, Limits, Link, Outcome
+from crawlweb.frontier.frontier import EXACT, NORMAL, Frontier, KeptNow, Lease, Limits, Link, Outcome
 from crawlweb.policy import robots
 from crawlweb.policy.canonical import Canonicalizer
 from crawlweb.policy.priority import SEED_QUEUE, front_queue, path_depth
@@ -66,14 +66,16 @@ async def walk(web: Web, redis_url: str, folder: Path) -> None:
     origin = robots.origin_of(target.url)
     await store.append(fetched := await fetch(robots.robots_url(origin)))
     answer = robots.judge(fetched.status, fetched.body, None, fetched.url, 0)
-    assert (
-        await frontier.complete(partition, [Outcome(first, "l", fetched.finished, robots=(origin, answer.pack(), 86_400_000, -1))]) == "k"
-    )
+    kept = KeptNow(origin, answer.pack(), round(robots.KEPT_S * 1000), crawl_delay_ms=-1)
+    assert await frontier.complete(partition, [Outcome(first, "l", fetched.finished, robots=kept)]) == "k"
 
     # Leased again, a delay after the end of that request. The rules allow it, and forbid another.
     again = await lease()
     assert again.not_before - fetched.finished >= DELAY_S
-    rules = robots.Rules(robots.Answer.unpack((await frontier.robots(target.host, [origin]))[0] or b""))
+    (known,) = await frontier.robots(target.host, [origin])
+    assert known
+    assert robots.KEPT_S - 60 < known.left_s <= robots.KEPT_S
+    rules = robots.Rules(robots.Answer.unpack(known.value))
     assert [rules.allows(url) for url in (again.entry.url, f"{origin}/private/page")] == [True, False]
 
     # Fetched, stored (the bytes are with the kernel now), parsed.
