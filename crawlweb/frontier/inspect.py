@@ -27,7 +27,7 @@ STATES = {
     "b": "asleep, its origins are blocked",
     "": "no URLs but those that wait by themselves",
 }
-_FIELDS = ("s", "k", "n", "f", "l", "c", "cd", "p", "b", "h", "x", "xr", "o")
+HOST_FIELDS = ("s", "k", "n", "f", "l", "c", "cd", "p", "b", "h", "x", "xr", "o")
 _PAGE = 1000  # members of a list or zset read at a time
 
 
@@ -115,12 +115,12 @@ async def host_view(frontier: Frontier, host: str) -> HostView | None:
     p = frontier.partition_of(host)
     values, last_now, back, park = await _read(
         frontier,
-        ("HMGET", frontier.key(p, f"host:{host}"), *_FIELDS),
+        ("HMGET", frontier.key(p, f"host:{host}"), *HOST_FIELDS),
         ("HGET", frontier.key(p, "ctr"), "now"),
         ("ZCARD", frontier.key(p, f"back:{host}")),
         ("LLEN", frontier.key(p, f"park:{host}")),
     )
-    h = {name: value for name, value in zip(_FIELDS, values or (), strict=False) if value is not None}
+    h = {name: value for name, value in zip(HOST_FIELDS, values or (), strict=False) if value is not None}
     if not (h or back or park):
         return None
     now_ms = max(await server_time(frontier) * 1000, _number(last_now))

@@ -8,6 +8,7 @@ import importlib
 import itertools
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
@@ -23,6 +24,7 @@ from redis.asyncio import Redis
 
 from crawlweb.cli import FOREVER, main
 from crawlweb.frontier.frontier import Frontier, Limits, Link, OriginFailed, Outcome, Override, PushedBack
+from crawlweb.frontier.inspect import HOST_FIELDS
 from crawlweb.frontier.keys import partition_of, partition_prefix
 from crawlweb.frontier.meta import Meta
 from crawlweb.frontier.server import PrivateServer
@@ -299,8 +301,15 @@ def test_an_origin_in_trouble_is_shown_with_what_waits_for_it(crawl: Crawl) -> N
     crawl.do(fail)
     (view,) = crawl.json("host", "a.org")
     (origin,) = view["origins"]
-    assert (origin["reason"], origin["failures"], origin["dead_s"]) == ("tls", 1, 0)
-    assert "tls, 1 in a row" in crawl.says("host", "a.org")
+    assert (origin["origin"], origin["reason"], origin["failures"], origin["urls"]) == ("https://dev.a.org", "tls", 1, 1)
+    assert (origin["blocked_s"], origin["dead_s"]) == (pytest.approx(50, abs=10), 0)
+    assert "https://dev.a.org: tls, 1 in a row" in crawl.says("host", "a.org")
+
+
+def test_the_fields_of_a_host_are_those_that_the_scripts_read() -> None:
+    text = (ROOT / "crawlweb" / "frontier" / "lua" / "host.lua").read_text()
+    read = set(re.findall(r"'(\w+)'", text.partition("local FIELDS = {")[2].partition("}")[0]))
+    assert set(HOST_FIELDS) - read == set()
 
 
 def test_push_back_is_shown(crawl: Crawl) -> None:
