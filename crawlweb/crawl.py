@@ -106,6 +106,7 @@ class Crawl:
             crawl_delay_cap_s=config.crawl_delay_cap_s,
         )
         await self.meta.refresh_scope()
+        await self.frontier.read_clock()
         if self.arguments.seeds:
             self.worker.seeding += 1
             await self.meta.say_seeding(True)

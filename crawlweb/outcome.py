@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from urllib.parse import urljoin
@@ -65,7 +66,8 @@ def redirected(request: dict[str, object], status: int, same_origin: bool = True
 
 class Judge:
     """`give_up_s`: an origin in trouble for so long is given up; None: in a crawl that goes on, after `retry.GIVE_UP_S`. `timeout_s`: the
-    latency that a request without an answer counts as. `crawl_delay_cap_s`: of a robots.txt."""
+    latency that a request without an answer counts as. `crawl_delay_cap_s`: of a robots.txt. `unix_now`: a clock that does not depend on
+    this machine's."""
 
     def __init__(
         self,
@@ -76,21 +78,24 @@ class Judge:
         timeout_s: float,
         rng: random.Random,
         crawl_delay_cap_s: float = robots.CRAWL_DELAY_CAP_S,
+        unix_now: Callable[[], float] = time.time,
     ) -> None:
+        self._unix_now = unix_now
         self._canonicalizer, self._max_redirects, self._give_up_s, self._rng = canonicalizer, max_redirects, give_up_s, rng
         self._timeout_s, self._crawl_delay_cap_s = timeout_s, crawl_delay_cap_s
         rest_s = refusals.BLOCKED_FIRST_S if give_up_s is None else min(refusals.BLOCKED_FIRST_S, max(give_up_s, 1.0))
         self._refused = PageSeen(Refused(rest_s, refusals.BLOCKED_MOST_S if give_up_s is None else rest_s, give_up_s, retry.DEAD_S))
 
-    def response(
-        self, job: Job, status: int, location: str | None, retry_after: str | None, body: bytes, sent: Sent, follow: bool = True
-    ) -> Verdict:
-        """Of an answer: `location` and `retry_after` are the header values; `follow`: redirects are not the spider's own business."""
+    def response(self, job: Job, status: int, header: Callable[[str], str | None], body: bytes, sent: Sent, follow: bool = True) -> Verdict:
+        """Of an answer. `header`: the value of one; `follow`: redirects are not the spider's own business."""
+        location, retry_after_s = header("Location"), None
+        if retry_after := header("Retry-After"):  # a date is by the clock of who sent it
+            retry_after_s = retry.retry_after_s(retry_after, retry.unix_time(header("Date")) or self._unix_now())
         if job.robots_url:
-            return self._robots(job, robots.judge(status, body, location, job.robots_url, job.robots_hops), retry_after, sent)
+            return self._robots(job, robots.judge(status, body, location, job.robots_url, job.robots_hops), retry_after_s, sent)
         kind = retry.status_kind(status)
         if kind:
-            return self._failed(job, kind, sent, retry.retry_after_s(retry_after))
+            return self._failed(job, kind, sent, retry_after_s)
         done = Outcome(job.lease, "d", sent.ended, sent.latency_s)
         if follow and status in REDIRECTS:
             stat, link = self._redirect(job, status, location)
@@ -132,6 +137,8 @@ class Judge:
         if row.url is None:
             return Verdict(outcome, stat, is_last=False)
         wait_s = max(row.url.after(lease.entry.failures, self._rng), retry_after_s or 0.0)
+        if self._give_up_s is not None and (retry_after_s or 0.0) > self._give_up_s:
+            return Verdict(replace(outcome, way="x", arg=kind), stat)
         is_last = lease.entry.failures + 1 >= row.url_tries
         return Verdict(replace(outcome, way="r", wait_s=wait_s, arg=(row.url_tries, kind)), stat, is_last=is_last)
 
@@ -151,18 +158,18 @@ class Judge:
         )
 
     def _pushed_back(self, wait: retry.Wait, retry_after_s: float | None) -> PushedBack:
-        return PushedBack(wait.first_s, wait.most_s, retry.jitter(self._rng), retry_after_s or 0.0)
+        return PushedBack(wait.first_s, wait.most_s, retry.jitter(self._rng), retry_after_s or 0.0, self._give_up_s, "http_429")
 
     # -- robots.txt ----------------------------------------------------------------------------------------------------
 
-    def _robots(self, job: Job, answer: robots.Answer, retry_after: str | None, sent: Sent) -> Verdict:
+    def _robots(self, job: Job, answer: robots.Answer, retry_after_s: float | None, sent: Sent) -> Verdict:
         """An answer to a request for robots.txt, whosever turn it took."""
         if answer.decision in ("unreachable", "defer"):
-            verdict = self._unreachable(job, sent, retry.retry_after_s(retry_after))
+            verdict = self._unreachable(job, sent, retry_after_s)
             if answer.decision == "defer":
                 wait = retry.FAILURES["http_429"].host
                 assert wait is not None
-                pushed_back = self._pushed_back(wait, retry.retry_after_s(retry_after))
+                pushed_back = self._pushed_back(wait, retry_after_s)
                 verdict = replace(verdict, outcome=replace(verdict.outcome, pushed_back=pushed_back), stat="robots/fetched/defer")
             return verdict
         lease, stat = job.lease, f"robots/fetched/{answer.why or answer.decision}"
@@ -224,7 +231,7 @@ class Judge:
         entry = job.lease.entry
         if entry.sibling or entry.request:
             return None
-        other = slash_sibling(entry.url) if job.origin_has_pages else origin_sibling(entry.url)
+        other = slash_sibling(entry.url) if job.lease.origin_has_pages else origin_sibling(entry.url)
         target = self._canonicalizer.target(other) if other else None
         if target is None or target.key != self._canonicalizer.url_key(entry.url):
             return None

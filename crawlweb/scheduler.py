@@ -7,6 +7,7 @@ import random
 import secrets
 from collections.abc import Container
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from scrapy import Request, Spider
@@ -68,6 +69,7 @@ class Scheduler(BaseScheduler):
             timeout_s=self._timeout_s,
             rng=random.Random(),
             crawl_delay_cap_s=config.crawl_delay_cap_s,
+            unix_now=lambda: self.crawl.frontier.unix_now(),
         )
         self._resolver = resolver_of(crawler)
         self._ip_exceptions = Exceptions(config.ip_delay_except)
@@ -263,12 +265,9 @@ class Scheduler(BaseScheduler):
         """A response came and is stored. Is it the spider's?"""
         job = self._jobs[request]
         follow = not request.meta.get("dont_redirect") and not self._wants(request, response.status)
-        location, retry_after = (_header(response, name) for name in ("Location", "Retry-After"))
-        verdict = self._judge.response(job, response.status, location, retry_after, response.body, sent, follow)
+        verdict = self._judge.response(job, response.status, partial(_header, response), response.body, sent, follow)
         if "wrong_type" in response.flags:
             verdict = replace(verdict, is_page=False)
-        if verdict.is_page:
-            self.crawl.worker.had_page(job.origin)
         if verdict.link is not None:
             if job.robots_url or self.crawl.scope.contains(Target(verdict.link.entry.url, verdict.link.key, verdict.link.host)):
                 self.crawl.worker.outbox.add_links([verdict.link], job.ticket)

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from .errors import FrontierError
 from .frontier.frontier import Frontier, Lease, Link, Outcome
 from .frontier.meta import SEEDING_S, Meta
-from .outbox import FLUSH_S, Ended, Outbox, RecentKeys, Ticket, Told
+from .outbox import FLUSH_S, Ended, Outbox, Ticket, Told
 from .policy import robots
 from .policy.hosts import is_on_host
 from .records import boottime
@@ -34,7 +34,6 @@ POLL_MIN_S = 0.01
 POLLS_AT_ONCE = 16
 RULES_CACHED = 20_000
 RULES_S = 3600.0
-ORIGINS_REMEMBERED = 50_000  # that had pages
 STALE_CACHED_S = 60.0  # rules of a robots.txt that could not be renewed
 NEVER_SEEDED_S = 60.0
 CLOSE_S = 30.0
@@ -54,7 +53,6 @@ class Job:
     robots_hops: int = 0
     robots_host: str = ""
     stale_robots: robots.Answer | None = None
-    origin_has_pages: bool = False
     ip: str = ""
     ip_until: float = math.inf
     ticket: Ticket = field(default_factory=Ticket)
@@ -112,7 +110,6 @@ class Worker:
         self._capacity, self._fetch_s, self._once, self._max_pages = capacity, fetch_s, once, max_pages
         self._wake, self._ended, self._count, self._url_key, self._starting = wake, ended, count, url_key, starting
         self._address_of, self._crawl_delay_cap_s = address_of, crawl_delay_cap_s
-        self._origins_with_pages = RecentKeys(ORIGINS_REMEMBERED)
         self._turns = IpTurns(frontier, self._turn_came, self._turn_refused)
         self._jobs: list[tuple[float, int, Job]] = []  # heap by not-before
         self._order = itertools.count()
@@ -166,9 +163,6 @@ class Worker:
         """The job is complete only when the host whose robots.txt it fetched knows."""
         host = job.robots_host
         self.outbox.hold(job.ticket, self.frontier.tell(host, news), lambda: self._ask(self.frontier.partition_of(host), 0))
-
-    def had_page(self, origin: str) -> None:
-        self._origins_with_pages.add(origin.encode())
 
     def give_back(self, job: Job) -> None:
         self._count("leases/returned")
@@ -299,7 +293,7 @@ class Worker:
 
     def _make_job(self, lease: Lease, known: Mapping[str, tuple[robots.Answer, bool]]) -> None:
         origin = robots.origin_of(lease.entry.url)
-        job = Job(lease, origin, robots_host=lease.host, origin_has_pages=origin.encode() in self._origins_with_pages)
+        job = Job(lease, origin, robots_host=lease.host)
         try:
             elsewhere = robots_requested(lease.entry.request)
         except ValueError:
@@ -324,7 +318,7 @@ class Worker:
             return
         if self.closing:
             self.give_back(job)
-        elif self._address_of is None:
+        elif self._address_of is None or lease.has_permission:
             self._push(job, lease.not_before)
         else:
             self._spawn(self._resolve(job))
@@ -371,6 +365,7 @@ class Worker:
             if self.seeding or self._starting():
                 await self.meta.say_seeding(True)
             await self.meta.refresh_scope()
+            await self.frontier.read_clock()
 
     # -- the end --------------------------------------------------------------------------------------------------------
 

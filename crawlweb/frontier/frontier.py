@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import logging
 import re
+import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -61,6 +62,8 @@ class Lease:
     origin_failures: int = 0  # in a row, of the origin
     trouble_s: float | None = None  # since the first of them
     shown: tuple[tuple[bytes, str], ...] = ()
+    origin_has_pages: bool = False  # has had some
+    has_permission: bool = False  # an override allows its host less than the minimum delay
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +86,15 @@ class OriginFailed:
 
 @dataclass(frozen=True, slots=True)
 class PushedBack:
-    """The host asked for fewer requests: it rests, as OriginFailed says of an origin that is struggling."""
+    """The host asked for fewer requests: it rests, as OriginFailed says of an origin that is struggling. A rest over `give_up_s`
+    (None: none is too long) is not waited for: the host is dead so long, for `reason`."""
 
     gap_s: float
     most_s: float
     jitter: float = 1.0
     retry_after_s: float = 0.0
+    give_up_s: float | None = None
+    reason: str = "pushed_back"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +144,8 @@ class Outcome:
             waits = _ms(f.gap_s), _ms(f.most_s), f.jitter, _ms(f.retry_after_s)
             signs["o"] = (f.reason, *waits, dead_after, _ms(f.dead_s), give_up_ms, int(f.struggling), int(f.urls_wait))
         if b := self.pushed_back:
-            signs["p"] = (_ms(b.gap_s), _ms(b.most_s), b.jitter, _ms(b.retry_after_s))
+            give_up_ms = -1 if b.give_up_s is None else _ms(b.give_up_s)
+            signs["p"] = (_ms(b.gap_s), _ms(b.most_s), b.jitter, _ms(b.retry_after_s), give_up_ms, b.reason)
         if self.stale_robots:
             signs["s"] = (self.stale_robots[0], _ms(self.stale_robots[1]))
         if self.page is not None:
@@ -232,8 +239,17 @@ class Frontier:
         self.calls = 0  # to Redis
         self.quarantined = 0  # leased entries that could not be read
         self.closing = False  # an outage is no longer waited for
+        self._unix_offset_s = time.time() - boottime()
         self._numbers = itertools.count(1)  # of calls, over all partitions: a lease's token is unique in the crawl
         self._locks: dict[tuple[str, int], asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    def unix_now(self) -> float:
+        """Unix time by the clock of Redis, as of the last `read_clock`: workers' own may be wrong."""
+        return boottime() + self._unix_offset_s
+
+    async def read_clock(self) -> None:
+        seconds, micros = await self.patiently(cast(Any, self.redis.time))
+        self._unix_offset_s = seconds + micros / 1e6 - boottime()
 
     def partition_of(self, host: str) -> int:
         return partition_of(host, self.partitions)
@@ -311,7 +327,7 @@ class Frontier:
         received = boottime()
         next_ms, *rows = msgpack.unpackb(answer, raw=True)
         leases = []
-        for token, host_bytes, data, wait_ms, failures, trouble_ms, shown in rows:
+        for token, host_bytes, data, wait_ms, failures, trouble_ms, shown, flags in rows:
             try:
                 host = host_bytes.decode()
                 entry = codec.decode(data, host)
@@ -322,7 +338,7 @@ class Frontier:
                 continue
             trouble_s = None if trouble_ms < 0 else trouble_ms / 1000
             lease = Lease(token.decode(), partition, host, entry, received + wait_ms / 1000, sent + limits.lease_s, failures, trouble_s)
-            lease.shown = tuple(_shown(shown, host))
+            lease.shown, lease.origin_has_pages, lease.has_permission = tuple(_shown(shown, host)), bool(flags & 1), bool(flags & 2)
             leases.append(lease)
         return (None if next_ms < 0 else next_ms / 1000), leases
 

@@ -24,7 +24,7 @@ KEYS = (
         "ctr",
         "partition",
         "hash",
-        "last time, sequence number, counters: enq, done, dead, merged, requests, expired, late, quarantined, foreign",
+        "last time, sequence number, counters: enq, done, dead, merged, requests, expired, late, quarantined, foreign, siblings, blocked",
     ),
     Key("front:<k>", "partition", "list", "front queue of priority k: host tokens `host \\t serial \\t entry or nothing`"),
     Key("host:<host>", "partition", "hash", "state, clock and quantum of a host (fields: lua/host.lua); expires 30 d after its last URL"),

@@ -9,7 +9,6 @@ from __future__ import annotations
 import email.utils
 import math
 import random
-import time
 from dataclasses import dataclass
 from datetime import timezone
 
@@ -83,17 +82,23 @@ def jitter(rng: random.Random) -> float:
     return rng.uniform(0.75, 1.25)
 
 
-def retry_after_s(value: str | None, now: float | None = None) -> float | None:
-    """Seconds of a Retry-After header (RFC 9110 §10.2.3): a number or a date; None for nonsense; capped at a day. `now`: Unix time."""
+def unix_time(date: str | None) -> float | None:
+    """Of an HTTP date; None for what is none."""
+    try:
+        at = email.utils.parsedate_to_datetime(date or "")
+        found = (at if at.tzinfo else at.replace(tzinfo=timezone.utc)).timestamp()
+    except (ValueError, TypeError, OverflowError, IndexError):
+        return None
+    return found if math.isfinite(found) else None
+
+
+def retry_after_s(value: str | None, now: float) -> float | None:
+    """Seconds of a Retry-After header (RFC 9110 §10.2.3): a number or a date; None for nonsense; capped at a day. `now`: Unix time by the
+    clock of who sent it."""
     if not value:
         return None
     text = value.strip()
     if text.isascii() and text.isdigit():
         return min(float(text.lstrip("0")[:12] or "0"), RETRY_AFTER_CAP_S)
-    try:
-        date = email.utils.parsedate_to_datetime(text)
-        at = (date if date.tzinfo else date.replace(tzinfo=timezone.utc)).timestamp()
-    except (ValueError, TypeError, OverflowError, IndexError):
-        return None
-    wait = at - (time.time() if now is None else now)
-    return min(max(wait, 0.0), RETRY_AFTER_CAP_S) if math.isfinite(wait) else None
+    at = unix_time(text)
+    return None if at is None else min(max(at - now, 0.0), RETRY_AFTER_CAP_S)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from .hosts import host_of_name
+from .hosts import host_of_name, split_port
 
 
 def slash_sibling(url: str) -> str | None:
@@ -21,13 +21,13 @@ def slash_sibling(url: str) -> str | None:
 
 
 def origin_sibling(url: str) -> str | None:
-    """https for http; else with `www.` or without, where that is the host's own name. None with a port: another origin need not have it."""
+    """https for http on the usual port; else with `www.` or without, where that is the host's own name."""
     parts = urlsplit(url)
-    name = parts.netloc
-    if ":" in name or "@" in name:
+    name, port = split_port(parts.netloc)
+    if "@" in name:
         return None
-    rest = url[len(parts.scheme) + 3 + len(name) :]
-    if parts.scheme == "http":
+    rest = url[len(parts.scheme) + 3 + len(parts.netloc) :]
+    if parts.scheme == "http" and not port:
         return f"https://{name}{rest}"
     bare = name.removeprefix("www.")
     try:
@@ -35,4 +35,4 @@ def origin_sibling(url: str) -> str | None:
             return None
     except ValueError:  # an address
         return None
-    return f"{parts.scheme}://{bare if name != bare else 'www.' + bare}{rest}"
+    return f"{parts.scheme}://{bare if name != bare else 'www.' + bare}{':' if port else ''}{port}{rest}"

@@ -108,19 +108,19 @@ def test_canonical_is_absolute_http(html: str, canonical: str | None) -> None:
     assert parse_page(html.encode(), URL).canonical == canonical
 
 
-@pytest.mark.parametrize(
-    ("html", "noindex", "nofollow"),
-    [
-        ("<meta name=ROBOTS content='NoIndex, follow'>", True, False),
-        ("<meta name=crawlweb content=nofollow>", False, True),
-        ("<meta name=robots content=noindex><meta name=crawlweb content=nofollow>", True, True),
-        ("<meta name=robots content=none>", True, True),
-        ("<meta name=googlebot content=none><meta name=robots><meta content=none>", False, False),
-    ],
-)
-def test_meta_robots_counts_for_everybody_and_for_us(html: str, noindex: bool, nofollow: bool) -> None:
+def test_what_meta_elements_say_is_handed_on_as_written() -> None:
+    html = "<meta name=ROBOTS content='NoIndex, follow'><meta name=crawlweb content=nofollow><meta name=robots><meta content=none>"
+    assert parse_page(html.encode(), URL).robots == (("ROBOTS", "NoIndex, follow"), ("crawlweb", "nofollow"))
+
+
+def test_the_rels_of_a_link_are_told_unless_one_link_to_it_has_none() -> None:
+    html = (
+        "<a href=/1 rel=nofollow>1</a><a href=/2 rel='ugc sponsored'>2</a><a href=/2 rel=noopener>2</a><a href=/3 rel=nofollow>3</a>"
+        "<a href=/3>3</a><a href=/4>4</a><a href=/4 rel=nofollow>4</a><area href=/5 rel=nofollow>" + "<a href=/6 rel=x{}>6</a>" * 3
+    )
     page = parse_page(html.encode(), URL)
-    assert (page.noindex, page.nofollow) == (noindex, nofollow)
+    assert page.hrefs == ["/1", "/2", "/3", "/4", "/5", "/6"]
+    assert page.rels == {"/1": ("nofollow",), "/2": ("ugc sponsored", "noopener"), "/5": ("nofollow",), "/6": ("x{}",)}
 
 
 @pytest.mark.parametrize(

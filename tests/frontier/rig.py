@@ -91,6 +91,7 @@ class Rig:
         constants: dict[str, int] | None = None,
         active_hosts: int | None = None,
     ) -> None:
+        self.t = 0
         self.loop = asyncio.new_event_loop()
         self.partitions = partitions
         texts = {step: patched_source(step, **(constants or {})) for step in scripts.STEPS}
@@ -111,7 +112,6 @@ class Rig:
         self.f = self.frontiers[0]
         for text in texts.values():
             self.sync.script_load(text)
-        self.t = 0
         self.at(1_000_000_000)
 
     def close(self) -> None:

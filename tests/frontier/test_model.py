@@ -33,6 +33,7 @@ from crawlweb.frontier.frontier import (
     GUARD_MS,
     NORMAL,
     UNCHECKED,
+    KeptNow,
     Lease,
     Limits,
     OriginFailed,
@@ -59,7 +60,7 @@ TROUBLES = (  # reason, dead after, struggling
     OriginFailed("http_503", 5, 3_600, 0.8, retry_after_s=3, dead_s=600, give_up_s=3_600, struggling=True),
     OriginFailed("http_503", 2, 600, retry_after_s=300, struggling=True),
 )
-PUSHES = (PushedBack(5, 3_600), PushedBack(1, 100, 0.8, retry_after_s=30))
+PUSHES = (PushedBack(5, 3_600), PushedBack(1, 100, 0.8, retry_after_s=30), PushedBack(5, 3_600, retry_after_s=30, give_up_s=20))
 OVERRIDES = (None, Override(3), Override(0.2), Override(0.2, below_minimum=True), Override(0.5, 2, None, True), Override(concurrency=3))
 SPANS_MS = (1, 300, 700, 1_000, 2_500, 10_000, 61_000, 4_000_000)
 WAITS_MS = (0, 200, 3_000, 45_000, 90_000)
@@ -119,6 +120,7 @@ class Host:
     refused_since_ms: int = 0
     refused_times: int = 0
     dead_ms: int = 0
+    reason: str = ""
     override: Override = field(default_factory=Override)
     origins: dict[str, Origin] = field(default_factory=dict)
     tainted: bool = False  # has entries in its queues that are not ours: each costs it a turn
@@ -286,7 +288,7 @@ class FrontierModel(RuleBasedStateMachine):
         for name, reason, entry in dead:
             host, url = self.hosts[name], self.find(p, name, entry, now)
             if host.dead_ms > now:
-                assert reason == "blocked"
+                assert reason == host.reason
             else:
                 assert host.of(url).dead_ms > now
                 assert host.of(url).reason == reason
@@ -404,7 +406,7 @@ class FrontierModel(RuleBasedStateMachine):
                 continue
             used.add(got.host)
             origin = origin_of(got.entry.url)
-            robots = None if crawl_delay is None else (origin, b"robots %d" % crawl_delay, 86_400_000, crawl_delay)
+            robots = None if crawl_delay is None else KeptNow(origin, b"robots %d" % crawl_delay, 86_400_000, crawl_delay)
             if way == "o" and failed is None:
                 failed = TROUBLES[which % len(TROUBLES)]
             arg: Any = {"x": "refused", "q": "entry", "r": [RETRIES, "failed"]}.get(way)
@@ -467,10 +469,11 @@ class FrontierModel(RuleBasedStateMachine):
         origin.reason, origin.struggling = how.reason, how.struggling
         origin.gap_ms = int(min(how.most_s * 1000, max(how.gap_s * 1000, origin.gap_ms * 2)))
         rest_ms = max(round(how.retry_after_s * 1000), math.floor(origin.gap_ms * how.jitter))
-        given_up = how.give_up_s is not None and now - origin.since_ms >= how.give_up_s * 1000
+        most_ms = None if how.give_up_s is None else how.give_up_s * 1000
+        given_up = most_ms is not None and (now - origin.since_ms >= most_ms or rest_ms > most_ms)
         if given_up or (how.dead_after and origin.failures >= how.dead_after):
             origin.waits = how.urls_wait and not given_up
-            origin.dead_ms = now + min(round(how.dead_s * 1000) * 2**origin.deaths, DEAD_MOST_MS)
+            origin.dead_ms = now + max(rest_ms, min(round(how.dead_s * 1000) * 2**origin.deaths, DEAD_MOST_MS))
             origin.deaths += 1
             origin.until_ms = 0
             return 0
@@ -503,7 +506,7 @@ class FrontierModel(RuleBasedStateMachine):
             rest_ms = min(round(refused.first_s * 1000) * 2 ** min(host.refused_times, 8), round(refused.most_s * 1000))
             host.refused_times += 1
             if refused.give_up_s is not None and now - host.refused_since_ms >= refused.give_up_s * 1000:
-                host.dead_ms = now + round(refused.dead_s * 1000)
+                host.dead_ms, host.reason = now + round(refused.dead_s * 1000), "blocked"
             return rest_ms
         return 0
 
@@ -531,7 +534,11 @@ class FrontierModel(RuleBasedStateMachine):
         if o.pushed_back:
             push = o.pushed_back
             host.gap_ms = int(min(push.most_s * 1000, max(push.gap_s * 1000, host.gap_ms * 2)))
-            rest_ms = max(rest_ms, round(push.retry_after_s * 1000), math.floor(host.gap_ms * push.jitter))
+            push_ms = max(round(push.retry_after_s * 1000), math.floor(host.gap_ms * push.jitter))
+            if push.give_up_s is not None and push_ms > push.give_up_s * 1000:
+                host.dead_ms, host.reason = now + push_ms, push.reason
+            else:
+                rest_ms = max(rest_ms, push_ms)
         elif host.gap_ms and ago is not None and not o.failed:
             gap_ms = max(gap_ms, host.gap_ms // 2)
             host.gap_ms = host.gap_ms // 2 if host.gap_ms // 2 >= MIN_MS else 0
@@ -539,7 +546,7 @@ class FrontierModel(RuleBasedStateMachine):
             if host.concurrency == 1:
                 delay_ms = max(self.delay_ms(host), gap_ms)
                 host.next_ms = max(host.next_ms, now - max(0, ago - GUARD_MS) + delay_ms)
-            if not o.failed:
+            if not o.failed and not o.pushed_back:
                 host.dead_ms = 0
         if o.page is not None:
             rest_ms = max(rest_ms, self.refused_ms(host, o.page, now))

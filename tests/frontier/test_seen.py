@@ -33,7 +33,7 @@ class SeenSet:
 
     def __init__(self, rig: Rig, seed: int) -> None:
         folder = files("crawlweb.frontier") / "lua"
-        text = "".join((folder / f"{part}.lua").read_text() for part in ("common", "seen"))
+        text = "".join((folder / f"{part}.lua").read_text() for part in ("time", "common", "seen"))
         self.rig, self.script = rig, rig.sync.register_script(text + HARNESS)
         self.random = random.Random(seed)
 

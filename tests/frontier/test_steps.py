@@ -13,6 +13,7 @@ from crawlweb.frontier.frontier import (
     GUARD_MS,
     NORMAL,
     UNCHECKED,
+    KeptNow,
     Lease,
     Limits,
     Link,
@@ -95,7 +96,7 @@ def test_the_delay_counts_from_the_end_of_the_request_and_follows_latency(rig: R
 def test_a_crawl_delay_is_in_force_from_the_next_lease_and_robots_is_kept(rig: Rig) -> None:
     rig.enqueue(*links("a.org", 3))
     (lease,) = rig.lease()
-    rig.complete(lease, "l", robots=("https://a.org", b"as fetched", 60_000, 7_000))
+    rig.complete(lease, "l", robots=KeptNow("https://a.org", b"as fetched", 60_000, 7_000))
     kept, unknown = rig.run(rig.f.robots("a.org", ["https://a.org", "http://a.org"]))
     assert kept is not None
     assert (kept.value, kept.holds, unknown) == (b"as fetched", False, None)
@@ -113,7 +114,7 @@ def test_a_completion_of_a_gone_lease_only_moves_the_clock_and_keeps_the_crawl_d
     rig.later(60_000)
     assert rig.lease() == []  # reclaimed
     rig.later(5_000)
-    assert rig.complete(late, "x", ago_ms=0, arg="refused", robots=("https://a.org", b"x", 1000, 30_000)) == "g"
+    assert rig.complete(late, "x", ago_ms=0, arg="refused", robots=KeptNow("https://a.org", b"x", 1000, 30_000)) == "g"
     assert rig.check()["back"] == 2
     assert rig.counters()["late"] == 1
     assert "dead" not in rig.counters()
@@ -133,7 +134,7 @@ def test_a_sleeper_whose_clock_a_late_completion_moved_sleeps_on(rig: Rig) -> No
     rig.later(1_000)
     (lease,) = rig.lease()
     rig.complete(lease, "l", ago_ms=None, wait_s=100)
-    rig.complete(late, robots=("https://a.org", b"", 1000, 300_000))
+    rig.complete(late, robots=KeptNow("https://a.org", b"", 1000, 300_000))
     rig.later(100_000)
     assert rig.lease() == []
     rig.check()
@@ -454,6 +455,33 @@ def test_push_back_rests_the_whole_host_and_retry_after_is_the_least(rig: Rig) -
     assert waits == [5, 10, 90, 10, 5]
 
 
+def test_a_retry_after_that_is_too_long_to_wait_for_makes_dead_letters(rig: Rig) -> None:
+    rig.enqueue(*links("a.org", 5))
+    (lease,) = rig.lease()
+    rig.complete(lease, "x", arg="http_429", pushed_back=PushedBack(5, 600, 1.0, 86_400, 3_600, "http_429"))
+    rig.later(1_000)
+    assert rig.lease() == []
+    assert [reason for _, reason, _ in rig.run(rig.f.dead_letters())] == ["http_429"] * 5
+    rig.enqueue(*links("a.org", 1, start=50))
+    rig.later(86_000_000)
+    assert rig.lease() == []
+    rig.later(1_000_000)
+    rig.enqueue(*links("a.org", 1, start=90))
+    assert len(rig.lease()) == 1
+
+
+def test_the_origins_that_had_pages_are_known_to_all_workers(rig: Rig) -> None:
+    rig.enqueue(*(link("a.org", f"/{n}", before=before) for n in range(3) for before in ("https://", "https://www.")))
+    found = []
+    for _ in range(6):
+        (lease,) = rig.lease()
+        found.append((lease.entry.url, lease.origin_has_pages))
+        rig.complete(lease, page=PageSeen() if "www." in lease.entry.url else None)
+        rig.later(1_000)
+    assert [has_pages for url, has_pages in found if "www." in url] == [False, True, True]
+    assert [has_pages for url, has_pages in found if "www." not in url] == [False, False, False]
+
+
 def test_a_tls_failure_has_urls_spelt_with_http_and_others_wait(rig: Rig) -> None:
     rig.enqueue(*links("a.org", 3), link("a.org", "/spider", request={"method": "POST"}))
     how = OriginFailed("tls", 5, 3_600, dead_after=2, dead_s=600, give_up_s=900, urls_wait=True)
@@ -484,7 +512,7 @@ def test_the_largest_crawl_delay_of_a_hosts_origins_is_in_force(rig: Rig) -> Non
 
     def told(origin: str, delay_ms: int) -> float:
         (lease,) = rig.lease()
-        rig.complete(lease, "l", robots=(origin, b"x", 1_000, delay_ms))
+        rig.complete(lease, "l", robots=KeptNow(origin, b"x", 1_000, delay_ms))
         wait_s = rig.run(rig.f.lease(0, 5))[0] or 0
         rig.later(round(wait_s * 1000))
         return wait_s
@@ -548,7 +576,7 @@ def test_an_override_wins_and_stays(rig: Rig) -> None:
 
     def wait_s() -> float:
         (lease,) = rig.lease()
-        rig.complete(lease, latency_s=0.5, robots=("https://a.org", b"x", 1_000, 7_000))
+        rig.complete(lease, latency_s=0.5, robots=KeptNow("https://a.org", b"x", 1_000, 7_000))
         wait_s = rig.run(rig.f.lease(0, 0))[0] or 0
         rig.later(round(wait_s * 1000))
         return wait_s
@@ -599,6 +627,69 @@ def test_an_override_lets_a_host_have_several_in_flight(rig: Rig) -> None:
     rig.check()
 
 
+def test_a_url_whose_own_wait_is_over_wakes_a_host_that_waits_for_another_origin(rig: Rig) -> None:
+    rig.enqueue(link("a.org", "/1", before="https://www."), link("a.org", "/2", before="https://dev."))
+    for lease in rig.lease():
+        rig.complete(lease, "r", wait_s=10, arg=[9, "failed"])
+    rig.later(1_000)
+    (lease,) = rig.lease()
+    rig.complete(lease, "o", failed=OriginFailed("robots_unreachable", 500, 1_800))
+    assert rig.state("a.org") == "b"
+    rig.later(9_000)
+    (lease,) = rig.lease()
+    assert lease.entry.url == "https://www.a.org/1"
+    rig.check()
+
+
+def test_a_release_wakes_a_host_that_waits_for_another_origin(rig: Rig) -> None:
+    rig.enqueue(link("a.org", "/1", before="https://www."), link("a.org", "/2", before="https://dev."))
+    rig.run(rig.f.override("a.org", Override(0.1, 2, None, True)))
+    (www,) = rig.lease()
+    rig.later(100)
+    (dev,) = rig.lease()
+    rig.complete(dev, "o", failed=OriginFailed("robots_unreachable", 500, 1_800))
+    rig.lease()
+    rig.complete(www, "l", ago_ms=None)
+    rig.later(100)
+    assert [lease.entry.url for lease in rig.lease()] == ["https://www.a.org/1"]
+    rig.check()
+
+
+def test_a_host_with_as_many_in_flight_as_it_may_gets_no_lease_when_one_ends(rig: Rig) -> None:
+    rig.enqueue(*links("a.org", 9))
+    rig.run(rig.f.override("a.org", Override(0.0, 3, None, True)))
+    first, second, _ = (rig.lease()[0] for _ in range(3))
+    rig.run(rig.f.override("a.org", Override(0.0, 2, None, True)))
+    for lease, free in ((first, 0), (second, 1)):
+        rig.complete(lease)
+        assert len(rig.lease()) == free
+        rig.check()
+
+
+def test_a_crawl_delay_is_forgotten_after_a_month_without_its_robots_txt(rig: Rig) -> None:
+    rig.enqueue(*links("a.org", 9))
+    (lease,) = rig.lease()
+    rig.complete(lease, "l", robots=KeptNow("https://shop.a.org", b"x", 1_000, 8_000))
+    rig.later(29 * 86_400_000)
+    (lease,) = rig.lease()
+    rig.complete(lease, "l", robots=KeptNow("https://a.org", b"x", 1_000, 2_000))
+    assert rig.run(rig.f.lease(0, 0))[0] == 8
+    rig.later(2 * 86_400_000)
+    (lease,) = rig.lease()
+    rig.complete(lease, "l", robots=KeptNow("https://a.org", b"x", 1_000, 3_000, ("https://a.org/map.xml", "https://a.org/news.xml")))
+    assert rig.run(rig.f.lease(0, 0))[0] == 3
+    assert rig.sync.smembers(rig.key("sitemaps:a.org")) == {b"https://a.org/map.xml", b"https://a.org/news.xml"}
+
+
+def test_a_success_brings_a_dead_host_back(rig: Rig) -> None:
+    rig.enqueue(*links("a.org", 9))
+    (lease,) = rig.lease()
+    rig.complete(lease, "x", arg="http_429", pushed_back=PushedBack(5, 600, 1.0, 86_400, 3_600, "http_429"))
+    rig.complete(lease)
+    rig.later(2_500)
+    assert len(rig.lease()) == 1
+
+
 def test_dead_letters_come_back_as_if_they_were_new(rig: Rig) -> None:
     rig.enqueue(*links("a.org", 150), *links("b.org", 2))
     for _ in range(3):
@@ -635,7 +726,7 @@ def test_news_about_robots_txt_wakes_the_urls_that_wait_for_it(rig: Rig) -> None
     rig.complete(lease, "o", failed=OriginFailed("robots_elsewhere", 30, 1_800))
     rig.later(1_000)
     assert rig.lease() == []
-    kept = ("https://a.org", b"rules", 60_000, 2_000)
+    kept = KeptNow("https://a.org", b"rules", 60_000, 2_000)
     rig.run(rig.f.tell("a.org", lambda lease: Outcome(lease, "l", robots=kept)))
     (lease,) = rig.lease()
     rig.check()
@@ -646,7 +737,7 @@ def test_news_about_robots_txt_wakes_the_urls_that_wait_for_it(rig: Rig) -> None
 def test_an_old_robots_txt_holds_for_a_while(rig: Rig) -> None:
     rig.enqueue(*links("a.org", 3))
     (lease,) = rig.lease()
-    rig.complete(lease, "l", robots=("https://a.org", b"rules", 60_000, -1))
+    rig.complete(lease, "l", robots=KeptNow("https://a.org", b"rules", 60_000, -1))
     rig.later(1_000)
     (lease,) = rig.lease()
     rig.complete(lease, "l", stale_robots=("https://a.org", 50.0))

@@ -16,7 +16,8 @@
 --            signs    false or a map
 --                     o  its origin failed: [reason, first gap, most gap, jitter factor, Retry-After, dead after, ms dead, give-up ms,
 --                        1: struggling, 1: URLs wait] (trouble.lua)
---                     at origin, if it is not the entry's    p  push-back: [first gap ms, most gap ms, jitter factor, Retry-After ms]
+--                     at origin, if it is not the entry's    p  push-back: [first gap ms, most gap ms, jitter factor, Retry-After
+--                        ms, ms of rest that are too many to wait (-1: none), reason]: the host is dead so long
 --                     s  [origin, ms]: its robots.txt could not be had, the copy that is kept holds so long
 --                     k  a good page: 0; one that looks like a refusal: [first rest ms, most rest ms, give-up ms (-1: never), ms dead]
 -- Returns  a letter for each: k done as asked, x a dead letter now, g the lease was gone (only the clock moved)
@@ -28,6 +29,7 @@ local DELAY_KEPT_MS = 30 * 86400000
 local PAGES_BEFORE = 5               -- good pages before refusals can mean that a site has blocked us
 local REFUSALS = 800000              -- share of refusals, in millionths, that means it; the average runs over about ten pages
 local REST_DOUBLINGS = 8
+local KNOWN_BYTES = 500              -- of names of origins that had pages
 
 local old = answered('c')
 if old ~= nil then return old or redis.error_reply('STALE') end
@@ -66,6 +68,14 @@ local function keep_crawl_delay(h, set, origin, delay_ms)
   h.c = largest
   put(set, 'c', ms(largest))
   put(set, 'cd', cmsgpack.pack(delays))
+end
+
+-- An origin had a page.
+local function keep_origin(h, set, origin)
+  local kept = h.v or '|'
+  if origin == '' or string.find(kept, '|' .. origin .. '|', 1, true) then return end
+  if #kept > KNOWN_BYTES then kept = string.match(kept, '^|[^|]*(|.*)$') end
+  put(set, 'v', kept .. origin .. '|')
 end
 
 -- Is this one page more of a site that has blocked us? Then ms that the host rests; may set it dead.
@@ -132,7 +142,13 @@ for i, op in ipairs(ops) do
   if signs.p then
     local gap = math.min(signs.p[2], math.max(signs.p[1], (h.p or 0) * 2))
     put(set, 'p', ms(gap))
-    rest_ms = math.max(rest_ms, signs.p[4], math.floor(gap * signs.p[3]))
+    local push_ms = math.max(signs.p[4], math.floor(gap * signs.p[3]))
+    if signs.p[5] >= 0 and push_ms > signs.p[5] then
+      put(set, 'x', ms(now + push_ms))
+      put(set, 'xr', signs.p[6])
+    else
+      rest_ms = math.max(rest_ms, push_ms)
+    end
   elseif h.p and age >= 0 and not signs.o then
     local gap = math.floor(h.p / 2)
     gap_ms = math.max(gap_ms, gap)
@@ -142,8 +158,9 @@ for i, op in ipairs(ops) do
     count('requests')
     local delay_ms = math.max(delay_of(h, min_ms, factor, latency_cap_ms), gap_ms)
     if h.most == 1 then next_ms = math.max(next_ms, now - age + delay_ms) end
-    if h.x and not signs.o then on(key, 'HDEL', 'x', 'xr') end
+    if h.x and not signs.o and not signs.p then on(key, 'HDEL', 'x', 'xr') end
   end
+  if signs.k == 0 then keep_origin(h, set, origin) end
   if signs.k then rest_ms = math.max(rest_ms, refused_ms(h, set, signs.k)) end
   if is_held then
     out[#out + 1] = 'k'

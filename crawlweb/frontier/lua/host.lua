@@ -10,11 +10,12 @@
 --   b  msgpack: origins in trouble → {u blocked until ms, f failures in a row, s ms of the first of them, g gap ms, d dead until ms,
 --      m times dead, r reason, p 1: struggling, y 1: its URLs wait}
 --   h  how it looks: pages, share of refusals in millionths, since ms, times: a site that has blocked us (complete)
+--   v  origins that had pages, `|` around each: the last few that were new
 --   x  dead until ms                 xr  why
 --   d  1: robots.txt disallowed its last URL, so leases show what comes next
 --   o  overrides: `delay-ms concurrency pause-until-ms below-minimum`, - for none
 
-local FIELDS = {'s', 'k', 'n', 'q', 'g', 'f', 'l', 'c', 'cd', 'p', 'b', 'h', 'x', 'xr', 'd', 'o'}
+local FIELDS = {'s', 'k', 'n', 'q', 'g', 'f', 'l', 'c', 'cd', 'p', 'b', 'h', 'v', 'x', 'xr', 'd', 'o'}
 local NUMBERS = {n = true, q = true, g = true, f = true, l = true, c = true, p = true, x = true}
 
 -- A map packed by us; nil for anything else.

@@ -5,7 +5,8 @@
 -- ARGV[6]  hosts wanted active    ARGV[7] most tokens looked at    ARGV[8] most expired leases reclaimed (0: none)
 -- ARGV[9]  minimum delay ms    ARGV[10] latency factor    ARGV[11] most ms of the latency part (as complete)
 -- Returns  msgpack [ms until something may be due (-1: nothing is here), [token, host, entry, not-before in ms, failures of its origin in a
---          row, ms since the first of them (-1: none), [the host's next entries, if robots.txt disallowed its last one]], ...]
+--          row, ms since the first of them (-1: none), [the host's next entries, if robots.txt disallowed its last one],
+--          1 if its origin had pages + 2 if an override allows it less than the minimum], ...]
 -- Holds    a host is in one of ready, asleep, in flight, front; a leased URL stands in `leased` and nowhere else
 
 local MOVE_MOST = 64
@@ -30,7 +31,8 @@ local function row(token, host, h, entry, o)
   local not_before = math.max(h.next, h.paused, o and o.u or 0)
   local since = o and (o.f or 0) > 0 and o.s and now - o.s or -1
   local shown = h.d and on(TAG .. 'back:' .. host, 'ZRANGE', 0, SHOWN_MOST) or {}
-  return {token, host, entry, math.max(0, not_before - now), o and o.f or 0, since, shown}
+  local has_pages = h.v and string.find(h.v, '|' .. origin_of(host, entry) .. '|', 1, true)
+  return {token, host, entry, math.max(0, not_before - now), o and o.f or 0, since, shown, (has_pages and 1 or 0) + (h.below and 2 or 0)}
 end
 
 local function describe(token, host, entry)

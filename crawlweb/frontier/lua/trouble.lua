@@ -45,11 +45,11 @@ local function origin_failed(host, b, origin, how)
   o.f, o.s, o.r, o.p = (o.f or 0) + 1, o.s or now, how[1], how[9]
   o.g = math.min(how[3], math.max(how[2], (o.g or 0) * 2))
   local rest_ms = math.max(how[5], math.floor(o.g * how[4]))
-  local given_up = how[8] >= 0 and now - o.s >= how[8]
+  local given_up = how[8] >= 0 and (now - o.s >= how[8] or rest_ms > how[8])
   if given_up or (how[6] > 0 and o.f >= how[6]) then
     o.y = not given_up and how[10] or nil
     o.m = (o.m or 0) + 1
-    o.d = now + math.min(how[7] * 2 ^ (o.m - 1), DEAD_MOST_MS)
+    o.d = now + math.max(rest_ms, math.min(how[7] * 2 ^ (o.m - 1), DEAD_MOST_MS))
     o.u = 0
     return 0
   end
