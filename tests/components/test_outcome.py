@@ -35,6 +35,7 @@ MAX_REDIRECTS = 5
 DAY_S = 86_400.0
 GIVE_UP_S = 7200.0
 TIMEOUT_S = 20.0
+NOW = 1_700_000_000.0  # Tue, 14 Nov 2023 22:13:20 GMT
 SENT = Sent(ended=1000.5, latency_s=0.25)
 ORIGIN = "https://example.com"
 URL = "https://example.com/a/page"
@@ -50,15 +51,25 @@ class Middle(random.Random):
 
 
 def judge(give_up_s: float | None = GIVE_UP_S, max_redirects: int = MAX_REDIRECTS, rng: random.Random | None = None) -> Judge:
-    return Judge(CANONICALIZER, max_redirects=max_redirects, give_up_s=give_up_s, timeout_s=TIMEOUT_S, rng=rng or Middle(0))
+    return Judge(
+        CANONICALIZER, max_redirects=max_redirects, give_up_s=give_up_s, timeout_s=TIMEOUT_S, rng=rng or Middle(0), unix_now=lambda: NOW
+    )
 
 
-def lease(url: str = URL, *, host: str = "example.com", origin_failures: int = 0, trouble_s: float | None = None, **entry: Any) -> Lease:
-    return Lease("1", 0, host, Entry(url, **entry), 0.0, 60.0, origin_failures, trouble_s)
+def lease(
+    url: str = URL,
+    *,
+    host: str = "example.com",
+    origin_failures: int = 0,
+    trouble_s: float | None = None,
+    origin_has_pages: bool = False,
+    **entry: Any,
+) -> Lease:
+    return Lease("1", 0, host, Entry(url, **entry), 0.0, 60.0, origin_failures, trouble_s, origin_has_pages=origin_has_pages)
 
 
-def job(url: str = URL, *, origin_has_pages: bool = False, **more: Any) -> Job:
-    return Job(lease(url, **more), robots.origin_of(url), robots_host="example.com", origin_has_pages=origin_has_pages)
+def job(url: str = URL, **more: Any) -> Job:
+    return Job(lease(url, **more), robots.origin_of(url), robots_host="example.com")
 
 
 def robots_job(robots_hops: int = 0, stale: robots.Answer | None = None, **more: Any) -> Job:
@@ -73,15 +84,29 @@ def elsewhere(hops: int = 1, url: str = "https://cdn.org/robots.txt", **more: An
 
 
 def answer(
-    j: Job, status: int, *, location: str | None = None, retry_after: str | None = None, body: bytes = b"", by: Judge | None = None
+    j: Job,
+    status: int,
+    *,
+    location: str | None = None,
+    retry_after: str | None = None,
+    date: str | None = None,
+    body: bytes = b"",
+    by: Judge | None = None,
+    follow: bool = True,
 ) -> Verdict:
-    return (by or judge()).response(j, status, location, retry_after, body, SENT)
+    values = {"Location": location, "Retry-After": retry_after, "Date": date}
+    return (by or judge()).response(j, status, values.__getitem__, body, SENT, follow)
 
 
 def told(outcome: Outcome) -> tuple[str, float, Any]:
     """Way, wait and argument; the request's end and latency are always passed on."""
     assert (outcome.ended, outcome.latency_s) == (SENT.ended, SENT.latency_s)
     return outcome.way, outcome.wait_s, outcome.arg
+
+
+def pushed_back(retry_after_s: float = 0.0) -> PushedBack:
+    """As a crawl with `GIVE_UP_S` says it."""
+    return PushedBack(5, 3600, 1.0, retry_after_s, GIVE_UP_S, "http_429")
 
 
 def trouble(outcome: Outcome) -> tuple[OriginFailed | None, PushedBack | None]:
@@ -132,7 +157,7 @@ def test_a_failing_server_is_its_origin_s_trouble_and_the_url_comes_again(
 def test_whoever_says_429_is_asked_for_less_by_all_its_origins() -> None:
     verdict = answer(job(failures=1), 429)
     assert told(verdict.outcome) == ("r", 20, (5, "http_429"))
-    assert trouble(verdict.outcome) == (None, PushedBack(5, 3600))
+    assert trouble(verdict.outcome) == (None, pushed_back())
     assert (verdict.is_page, verdict.stat) == (False, "errors/http_429")
 
 
@@ -146,7 +171,8 @@ def test_whoever_says_429_is_asked_for_less_by_all_its_origins() -> None:
         ("-5", 0),
         ("", 0),
         (None, 0),
-        ("99999999", RETRY_AFTER_CAP_S),
+        ("Tue, 14 Nov 2023 22:15:20 GMT", 120),
+        ("Tue, 14 Nov 2023 22:00:00 GMT", 0),
         ("Thu, 01 Jan 1970 00:00:00 GMT", 0),
     ],
 )
@@ -154,10 +180,45 @@ def test_whoever_says_429_is_asked_for_less_by_all_its_origins() -> None:
 def test_retry_after_makes_the_waits_longer_never_shorter(status: int, retry_after: str | None, asked_s: float) -> None:
     """Of the URL here, of the origin or the host in the frontier, which takes the larger of the two."""
     outcome = answer(job(), status, retry_after=retry_after).outcome
-    assert outcome.wait_s == max(10, asked_s)
+    assert (outcome.way, outcome.wait_s) == ("r", max(10, asked_s))
     concerned = outcome.pushed_back if status == 429 else outcome.failed
     assert concerned
     assert concerned.retry_after_s == asked_s
+
+
+@pytest.mark.parametrize(
+    ("date", "asked_s"),
+    [
+        ("Tue, 14 Nov 2023 22:13:20 GMT", 120),
+        ("Tue, 14 Nov 2023 21:13:20 GMT", 3720),  # an hour behind: what it means is by its own clock
+        ("Tue, 14 Nov 2023 23:13:20 GMT", 0),
+        ("Fri, 30 Feb 2023 22:13:20 GMT", 120),
+        ("now", 120),
+        (None, 120),
+    ],
+)
+def test_a_date_to_retry_after_is_by_the_clock_of_the_server_that_sent_it(date: str | None, asked_s: float) -> None:
+    back = answer(job(), 429, retry_after="Tue, 14 Nov 2023 22:15:20 GMT", date=date).outcome.pushed_back
+    assert back
+    assert back.retry_after_s == asked_s
+
+
+@pytest.mark.parametrize(("status", "kind"), [(429, "http_429"), (503, "http_503"), (500, "http_5xx")])
+@pytest.mark.parametrize("retry_after", ["7201", "99999999"])
+def test_a_crawl_that_ends_does_not_wait_longer_than_until_it_gives_up(status: int, kind: str, retry_after: str) -> None:
+    verdict = answer(job(), status, retry_after=retry_after)
+    assert (told(verdict.outcome), verdict.is_last, verdict.stat) == (("x", 0, kind), True, f"errors/{kind}")
+    outcome = verdict.outcome
+    concerned = outcome.pushed_back if status == 429 else outcome.failed
+    assert concerned  # nor do its other URLs
+    assert (concerned.retry_after_s, concerned.give_up_s, concerned.reason) == (min(float(retry_after), RETRY_AFTER_CAP_S), GIVE_UP_S, kind)
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+@pytest.mark.parametrize(("give_up_s", "retry_after"), [(None, "99999999"), (None, "86400"), (86_400.0, "99999999"), (7200.0, "7200")])
+def test_one_that_goes_on_or_has_the_time_waits_a_day(status: int, give_up_s: float | None, retry_after: str) -> None:
+    verdict = answer(job(), status, retry_after=retry_after, by=judge(give_up_s))
+    assert (verdict.outcome.way, verdict.outcome.wait_s, verdict.is_last) == ("r", min(RETRY_AFTER_CAP_S, float(retry_after)), False)
 
 
 # -- refusals ------------------------------------------------------------------------------------------------------------
@@ -178,7 +239,7 @@ def test_retry_after_makes_the_waits_longer_never_shorter(status: int, retry_aft
 )
 @pytest.mark.parametrize("follow", [True, False])
 def test_the_frontier_is_told_how_a_page_looks(status: int, body: bytes, page: str | None, stat: str | None, follow: bool) -> None:
-    verdict = judge().response(job(sibling=True), status, None, None, body, SENT, follow)
+    verdict = answer(job(sibling=True), status, body=body, follow=follow)
     seen = verdict.outcome.page
     assert page == (None if seen is None else "good" if seen == GOOD_PAGE else "refused")
     assert (told(verdict.outcome), verdict.stat, verdict.is_last) == (("d", 0, None), stat, True)
@@ -249,7 +310,7 @@ def first(kind: str, j: Job) -> Outcome:
         arg,
         origin=ORIGIN,
         failed=failed(kind, row) if row else None,
-        pushed_back=PushedBack(5, 3600) if kind == "http_429" else None,
+        pushed_back=pushed_back() if kind == "http_429" else None,
     )
 
 
@@ -464,7 +525,7 @@ def test_a_redirect_is_the_spider_s_only_where_nothing_follows(status: int) -> N
     assert answer(job(), status, location=None).is_last
     assert answer(job(), status, location=URL).is_last
     assert answer(job(hops=MAX_REDIRECTS), status, location="/y").is_last
-    own = judge().response(job(), status, "/y", None, b"", SENT, follow=False)
+    own = answer(job(), status, location="/y", follow=False)
     assert (told(own.outcome), own.link, own.is_last) == (("d", 0, None), None, True)
 
 
@@ -473,7 +534,7 @@ def test_a_missing_page_is_the_spider_s_only_where_it_has_no_other_spelling(stat
     assert not answer(job(), status).is_last
     assert answer(job(sibling=True), status).is_last
     assert answer(job("https://example.com/a.html", origin_has_pages=True), status).is_last
-    own = judge().response(job(), status, None, None, b"", SENT, follow=False)
+    own = answer(job(), status, follow=False)
     assert (told(own.outcome), own.link, own.is_last) == (("d", 0, None), None, True)
 
 
@@ -567,6 +628,7 @@ def test_a_post_that_stays_one_is_not_taken_for_a_get_of_its_target() -> None:
         ("http://example.com/a?b=c", False, "https://example.com/a?b=c"),
         ("https://example.com/", False, "https://www.example.com/"),
         ("https://www.example.com/a", False, "https://example.com/a"),
+        ("http://example.com:8080/a", False, "http://www.example.com:8080/a"),
     ],
 )
 def test_a_missing_page_is_tried_under_another_spelling(status: int, url: str, origin_has_pages: bool, other: str) -> None:
@@ -584,7 +646,7 @@ def test_a_missing_page_is_tried_under_another_spelling(status: int, url: str, o
         ("https://example.com/a.html", True),
         ("https://example.com/a?b=c", True),
         ("https://shop.example.com/a", False),
-        ("https://example.com:8443/a", False),
+        ("http://shop.example.com:8080/a", False),
     ],
 )
 def test_a_missing_page_without_another_spelling_is_final(url: str, origin_has_pages: bool) -> None:
@@ -616,7 +678,7 @@ def test_only_a_plain_get_is_tried_once_more(status: int, origin_has_pages: bool
 
 @pytest.mark.parametrize("status", GONE)
 def test_a_missing_page_that_the_spider_asked_for_is_the_spider_s(status: int) -> None:
-    verdict = judge().response(job(), status, None, None, b"", SENT, follow=False)
+    verdict = answer(job(), status, follow=False)
     assert (told(verdict.outcome), verdict.stat, verdict.link, verdict.is_last) == (("d", 0, None), None, None, True)
 
 
@@ -670,7 +732,9 @@ def test_rules_are_kept_with_their_crawl_delay(line: bytes, delay_ms: int) -> No
 
 
 def test_the_cap_of_a_crawl_delay_can_be_set() -> None:
-    by = Judge(CANONICALIZER, max_redirects=5, give_up_s=None, timeout_s=TIMEOUT_S, rng=Middle(0), crawl_delay_cap_s=2.0)
+    by = Judge(
+        CANONICALIZER, max_redirects=5, give_up_s=None, timeout_s=TIMEOUT_S, rng=Middle(0), crawl_delay_cap_s=2.0, unix_now=lambda: NOW
+    )
     assert kept(answer(robots_job(), 200, body=RULES, by=by))[2] == 2000
 
 
@@ -937,14 +1001,14 @@ def test_a_crawl_that_goes_on_has_no_rules_after_thirty_days_without_them(
 def test_retry_after_counts_for_robots_txt_too(status: int, retry_after: str | None, asked_s: float) -> None:
     outcome = cannot(robots_job(), status, retry_after=retry_after).outcome
     assert outcome.failed == failed("robots_unreachable", (5, 1800, None, False, False), asked_s)
-    assert outcome.pushed_back == (PushedBack(5, 3600, 1.0, asked_s) if status == 429 else None)
+    assert outcome.pushed_back == (pushed_back(asked_s) if status == 429 else None)
 
 
 def test_429_for_a_robots_txt_defers_the_whole_host() -> None:
     j = robots_job()
     verdict = answer(j, 429, retry_after="40")
     waits = failed("robots_unreachable", (5, 1800, None, False, False), 40)
-    back = PushedBack(5, 3600, 1.0, 40)
+    back = pushed_back(40)
     assert verdict.outcome == Outcome(j.lease, "o", SENT.ended, SENT.latency_s, origin=ORIGIN, failed=waits, pushed_back=back)
     assert (verdict.stat, verdict.robots, verdict.link) == ("robots/fetched/defer", None, None)
 
@@ -998,7 +1062,7 @@ def test_whoever_asked_is_told_that_another_host_does_not_have_it(how: int | str
 def test_429_at_another_host_is_that_host_s_and_whoever_asked_waits() -> None:
     j = elsewhere()
     verdict = answer(j, 429, retry_after="40")
-    assert verdict.outcome == Outcome(j.lease, "d", SENT.ended, SENT.latency_s, pushed_back=PushedBack(5, 3600, 1.0, 40))
+    assert verdict.outcome == Outcome(j.lease, "d", SENT.ended, SENT.latency_s, pushed_back=pushed_back(40))
     assert verdict.stat == "robots/fetched/defer"
     assert verdict.news
     told_ = verdict.news(j.lease)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -17,18 +18,20 @@ from redis.asyncio import Redis
 from crawlweb import outbox
 from crawlweb import worker as module
 from crawlweb.errors import FrontierError
-from crawlweb.frontier.frontier import EXACT, NORMAL, UNCHECKED, Counts, Frontier, Lease, Limits, Link, Outcome
+from crawlweb.frontier.frontier import EXACT, NORMAL, UNCHECKED, Counts, Frontier, KeptNow, Lease, Limits, Link, Outcome
 from crawlweb.frontier.keys import partition_of
 from crawlweb.frontier.meta import Meta
 from crawlweb.outbox import LINK_BATCH, RecentKeys, Ticket
-from crawlweb.policy.canonical import url_key
+from crawlweb.outcome import Judge, Sent, Verdict
+from crawlweb.policy.canonical import Canonicalizer, url_key
+from crawlweb.policy.hosts import host_of
 from crawlweb.policy.robots import Answer
 from crawlweb.records import Entry, boottime
-from crawlweb.worker import Job, Worker
+from crawlweb.worker import Job, Worker, robots_request
 
 PARTITIONS = 2
 ALLOW = Answer("allow")
-DAY_MS = 86_400_000
+KEPT_MS = 30 * 86_400_000
 
 
 async def until(state: Callable[[], object], seconds: float = 10) -> None:
@@ -572,11 +575,11 @@ def test_an_origin_s_robots_txt_comes_before_its_pages(redis_url: str) -> None:
         job = await office.job()
         assert (job.origin, job.robots_url, job.robots_hops) == ("https://h0.org", "https://h0.org/robots.txt", 0)
         assert job.lease.entry == page.entry
-        kept = ("https://h0.org", Answer("redirect", to="https://www.h0.org/r", hops=1).pack(), DAY_MS, -1)
+        kept = KeptNow("https://h0.org", Answer("redirect", to="https://www.h0.org/r", hops=1).pack(), KEPT_MS, -1)
         office.worker.finish(job, Outcome(job.lease, "l", boottime(), robots=kept))
         job = await office.job()
         assert (job.robots_url, job.robots_hops) == ("https://www.h0.org/r", 1)
-        kept = ("https://h0.org", Answer("rules", b"User-agent: *\nDisallow: /no").pack(), DAY_MS, -1)
+        kept = KeptNow("https://h0.org", Answer("rules", b"User-agent: *\nDisallow: /no").pack(), KEPT_MS, -1)
         office.worker.finish(job, Outcome(job.lease, "l", boottime(), robots=kept))
         job = await office.job()
         assert (job.robots_url, job.lease.entry) == ("", page.entry)
@@ -623,11 +626,235 @@ def test_a_disallowed_url_costs_no_request(redis_url: str, monkeypatch: pytest.M
         assert job.lease.entry.url == urls[3].entry.url
         assert boottime() - began < 2  # no turn of 5 s each
         finished(office, job)
-        await until(lambda: len(office.frontier.done("completed")) == 4)
-        assert await office.client.hget(office.key("h0.org", "ctr"), "requests") == b"1"
+        await until(lambda: (urls[3].entry.url, "d") in office.frontier.done("completed"))
+        assert await office.client.hmget(office.key("h0.org", "ctr"), "requests", "done") == [b"1", b"4"]
 
     office = run(redis_url, work, limits=Limits(min_delay_s=5.0))
     assert office.counts["robots/disallowed"] == 3
+
+
+def test_what_is_disallowed_next_goes_with_what_is_disallowed_now(redis_url: str) -> None:
+    """Of a site that disallows everything, 64 URLs a lease; what is not the origin's, or is allowed, stays."""
+    urls = [link("h0.org", f"/no/{n}") for n in range(200)]
+    others = [Link("h0.org", url_key(url), Entry(url, 5)) for url in ("https://www.h0.org/no/1x", "http://h0.org:81/no/2x")]
+    allowed = [link("h0.org", f"/yes/{n}", priority=7) for n in range(2)]
+
+    async def work(office: Office) -> None:
+        for origin in ("https://h0.org", "https://www.h0.org", "http://h0.org:81"):
+            rules = Answer("rules", b"User-agent: *\nDisallow: /no") if origin == "https://h0.org" else ALLOW
+            office.worker.learn_rules(origin, rules)
+        await office.sent(*urls[:100], *others, *urls[100:], *allowed)
+        fetched = set()
+        for _ in range(4):
+            job = await office.job()
+            fetched.add(job.lease.entry.url)
+            finished(office, job)
+        assert fetched == {one.entry.url for one in (*others, *allowed)}
+        await until(lambda: not office.worker.in_hand)
+        assert len(office.frontier.done("leased")) < 20
+        assert await office.client.hmget(office.key("h0.org", "ctr"), "requests", "done") == [b"4", b"204"]
+        await office.audit()
+
+    run(redis_url, work)
+
+
+RULES = Answer("rules", b"User-agent: *\nDisallow: /no")
+
+
+async def keep(office: Office, origin: str, answer: Answer, age_s: float) -> None:
+    """As if it had been fetched so long ago."""
+    host = host_of(origin)
+    left_ms = KEPT_MS - round(age_s * 1000)
+    await office.frontier.tell(host, lambda lease: Outcome(lease, "l", robots=KeptNow(origin, answer.pack(), left_ms, -1)))
+
+
+@pytest.mark.parametrize(
+    ("answer", "age_s", "robots_url", "stale"),
+    [
+        (RULES, 86_000, "", None),
+        (ALLOW, 86_000, "", None),
+        # after a day it is asked for anew, the old copy at hand
+        (RULES, 86_500, "https://h0.org/robots.txt", RULES),
+        (ALLOW, 29 * 86_400, "https://h0.org/robots.txt", ALLOW),
+        # a redirect is followed for some minutes, on the host itself
+        (Answer("redirect", to="https://www.h0.org/r", hops=1), 200, "https://www.h0.org/r", None),
+        (Answer("redirect", to="https://www.h0.org/r", hops=1), 400, "https://h0.org/robots.txt", None),
+        (Answer("redirect", to="https://h1.org/r", hops=1), 200, "https://h0.org/robots.txt", None),
+    ],
+)
+def test_what_redis_has_of_a_robots_txt_holds_a_day(
+    redis_url: str, answer: Answer, age_s: float, robots_url: str, stale: Answer | None
+) -> None:
+    page = link("h0.org", "/page")
+
+    async def work(office: Office) -> None:
+        await keep(office, "https://h0.org", answer, age_s)
+        await office.sent(page)
+        job = await office.job()
+        assert (job.robots_url, job.stale_robots, job.robots_host, job.origin) == (robots_url, stale, "h0.org", "https://h0.org")
+        assert job.robots_hops == (1 if robots_url == "https://www.h0.org/r" else 0)
+        assert job.lease.entry == page.entry
+
+    run(redis_url, work)
+
+
+def test_an_old_copy_holds_for_a_while_where_it_could_not_be_renewed(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pages = [link("h0.org", path) for path in ("/yes/1", "/no", "/yes/2", "/yes/3")]
+
+    async def work(office: Office) -> None:
+        origin = "https://h0.org"
+        await keep(office, origin, RULES, 90_000)
+        await office.sent(*pages)
+        job = await office.job()
+        assert (job.robots_url, job.stale_robots) == ("https://h0.org/robots.txt", RULES)
+        office.worker.finish(job, Outcome(job.lease, "l", boottime(), stale_robots=(origin, 600)))
+        job = await office.job()  # by whichever worker
+        assert (job.robots_url, job.lease.entry.url) == ("", pages[0].entry.url)
+        finished(office, job)
+        job = await office.job()
+        assert (job.robots_url, job.lease.entry.url) == ("", pages[2].entry.url)
+        monkeypatch.setattr(module, "STALE_CACHED_S", 0.0)
+        office.worker._rules.clear()  # a worker remembers it not longer than a moment
+        finished(office, job)
+        await office.client.delete(office.key("h0.org", f"stale:{origin}"))
+        job = await office.job()
+        assert (job.robots_url, job.stale_robots) == ("https://h0.org/robots.txt", RULES)
+
+    office = run(redis_url, work)
+    assert office.counts["robots/disallowed"] == 1
+
+
+def test_rules_are_remembered_an_hour_at_the_most(redis_url: str) -> None:
+    async def work(office: Office) -> None:
+        now = boottime()
+        office.worker.learn_rules("https://h0.org", ALLOW, 1e9)
+        office.worker.learn_rules("https://h1.org", ALLOW, 0.0)
+        office.worker.learn_rules("https://h2.org", ALLOW, 60.0)
+        assert 3590 < office.worker._rules["https://h0.org"][0] - now < 3610
+        assert office.worker.rules_of("https://h0.org")
+        assert office.worker.rules_of("https://h2.org")
+        assert office.worker.rules_of("https://h1.org") is None
+
+    run(redis_url, work, start=False)
+
+
+# -- robots.txt at another host ------------------------------------------------------------------------------------------
+
+
+def robots_link(host: str, url: str, fields: dict[str, object]) -> Link:
+    return Link(host, b"r" * 16, Entry(url, 0, request=fields), UNCHECKED)
+
+
+def judging(office: Office, job: Job, status: int, location: str | None = None, body: bytes = b"") -> Verdict:
+    """What the scheduler does with an answer."""
+    by = Judge(Canonicalizer(), max_redirects=5, give_up_s=3600.0, timeout_s=20.0, rng=random.Random(1))
+    verdict = by.response(job, status, {"Location": location}.get, body, Sent(boottime(), 0.001))
+    if verdict.link is not None:
+        office.worker.outbox.add_links([verdict.link], job.ticket)
+    if verdict.robots is not None and verdict.robots.decision != "redirect":
+        office.worker.learn_rules(job.origin, verdict.robots)
+    if verdict.news is not None:
+        office.worker.tell(job, verdict.news)
+    office.worker.finish(job, verdict.outcome)
+    return verdict
+
+
+@pytest.mark.parametrize("hosts_of", [("h0.org", "h1.org"), tuple(hosts(0, 2))], ids=["any", "one partition"])
+@pytest.mark.parametrize("status", [200, 404])
+def test_a_robots_txt_at_another_host_is_fetched_in_that_host_s_turn(redis_url: str, hosts_of: tuple[str, str], status: int) -> None:
+    here, there = hosts_of
+    urls = [link(here, path) for path in ("/no", "/yes")]
+    busy = link(there, "/page")
+
+    async def work(office: Office) -> None:
+        office.allow(busy)
+        await office.sent(*urls)
+        job = await office.job()
+        assert (job.robots_url, job.robots_host) == (f"https://{here}/robots.txt", here)
+        await office.sent(busy)
+        page = await office.job()  # the other host is busy
+        assert page.lease.host == there
+        judging(office, job, 301, f"https://{there}/rules.txt")
+        await until(lambda: (urls[0].entry.url, "o") in office.frontier.done("completed"))
+        finished(office, page)
+        ended = boottime()
+        job = await office.job()
+        assert (job.lease.host, job.robots_url) == (there, f"https://{there}/rules.txt")
+        assert (job.robots_host, job.origin, job.robots_hops) == (here, f"https://{here}", 1)
+        assert job.lease.not_before - ended >= office.limits.min_delay_s - 0.01
+        judging(office, job, status, body=b"User-agent: *\nDisallow: /no")
+        job = await office.job()
+        expected = urls[1] if status == 200 else urls[0]
+        assert (job.lease.host, job.robots_url, job.lease.entry) == (here, "", expected.entry)
+        finished(office, job)
+        if status == 404:
+            finished(office, await office.job())
+        await until(lambda: not office.worker.in_hand)
+        done = office.frontier.done("completed")
+        assert done.index(("", "l")) < done.index((f"https://{there}/rules.txt", "d"))  # told before it is complete
+        assert (await Frontier.counts(office.frontier)).pending == 0
+        await office.audit()
+
+    office = run(redis_url, work)
+    assert office.counts["robots/disallowed"] == (1 if status == 200 else 0)
+
+
+def test_the_next_worker_knows_what_another_host_said(redis_url: str) -> None:
+    page = link("h0.org", "/page")
+
+    async def work(office: Office) -> None:
+        await office.sent(page)
+        judging(office, await office.job(), 301, "https://h1.org/r")
+        judging(office, await office.job(), 200, body=b"User-agent: *\nCrawl-delay: 0.2")
+        await until(lambda: ("https://h1.org/r", "d") in office.frontier.done("completed"))
+        (kept,) = await office.frontier.robots("h0.org", ["https://h0.org"])
+        assert kept
+        assert Answer.unpack(kept.value).body == b"User-agent: *\nCrawl-delay: 0.2"
+        assert await office.client.hget(office.key("h0.org", "host:h0.org"), "c") == b"200"
+        assert await office.client.hget(office.key("h1.org", "host:h1.org"), "c") is None
+
+    run(redis_url, work)
+
+
+def test_pages_of_another_host_do_not_wait_for_the_robots_txt_that_they_share(redis_url: str) -> None:
+    """robots.txt of another origin is nobody's page: the rules of the host that it lies on are not asked for it."""
+
+    async def work(office: Office) -> None:
+        office.worker.learn_rules("https://h1.org", Answer("rules", b"User-agent: *\nDisallow: /"))
+        await office.sent(robots_link("h1.org", "https://h1.org/r", robots_request("h0.org", "https://h0.org", 3)))
+        job = await office.job()
+        assert (job.robots_url, job.robots_hops, job.stale_robots) == ("https://h1.org/r", 3, None)
+
+    run(redis_url, work)
+
+
+def test_a_worker_is_busy_until_the_host_that_asked_is_told(redis_url: str) -> None:
+    async def work(office: Office) -> None:
+        await office.sent(robots_link("h1.org", "https://h1.org/r", robots_request("h0.org", "https://h0.org", 1)))
+        job = await office.job()
+        office.frontier.hold("complete")
+        judging(office, job, 200)
+        assert office.worker.busy
+        office.frontier.free("complete")
+        await until(lambda: not office.worker.busy)
+        assert office.frontier.done("completed") == [("", "l"), ("https://h1.org/r", "d")]
+
+    run(redis_url, work)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, [], "h0.org", ["h0.org", "https://h9.org", 1], ["h0.org", "https://h0.org", 99], ["h0.org", "https://[", 1], {"a": 1}],
+)
+def test_a_request_for_a_robots_txt_that_is_not_ours_is_moved_aside(redis_url: str, value: object) -> None:
+    async def work(office: Office) -> None:
+        await office.sent(robots_link("h1.org", "https://h1.org/r", {"robots": value}))
+        await until(lambda: office.frontier.done("completed"))
+        assert office.frontier.done("completed") == [("https://h1.org/r", "q")]
+        assert await office.client.llen(office.key("h1.org", "quarantine")) == 1
+
+    office = run(redis_url, work)
+    assert (office.counts["quarantined"], office.ended) == (1, [])
 
 
 @pytest.mark.parametrize(
@@ -671,6 +898,247 @@ def test_an_entry_that_is_no_url_is_moved_aside_and_stops_nobody(redis_url: str,
         await until(lambda: (good.entry.url, "d") in office.frontier.done("completed"))
 
     run(redis_url, work, max_pages=max_pages)
+
+
+# -- other spellings -----------------------------------------------------------------------------------------------------
+
+
+def test_a_lease_says_whether_its_origin_had_pages_whoever_fetched_them(redis_url: str) -> None:
+    urls = ("https://h0.org/1", "https://h0.org/2", "https://www.h0.org/3", "https://h0.org/4")
+    pages = [Link("h0.org", url_key(url), Entry(url, 5)) for url in urls]
+
+    async def work(office: Office) -> None:
+        for origin in ("https://h0.org", "https://www.h0.org"):
+            office.worker.learn_rules(origin, ALLOW)
+        await office.sent(*pages)
+        had = []
+        for status in (404, 200, 200, 404):
+            job = await office.job()
+            had.append(job.lease.origin_has_pages)
+            judging(office, job, status, body=b"<p>Tea</p>")
+        assert had == [False, False, False, True]
+        others = []
+        for _ in range(2):
+            job = await office.job()
+            others.append((job.lease.entry.url, job.lease.entry.sibling))
+            judging(office, job, 404)
+        assert others == [("https://www.h0.org/1", True), ("https://h0.org/4/", True)]
+        await until(lambda: not office.worker.in_hand)
+        assert (await Frontier.counts(office.frontier)).pending == 0  # tried once
+
+    office = run(redis_url, work)
+    assert office.counts["links/enqueued"] == 2
+
+
+# -- turns of addresses --------------------------------------------------------------------------------------------------
+
+IP = "192.0.2.1"
+SHARED = Limits(min_delay_s=0.02, ip_delay_s=0.25, look_ahead_s=0.1, expected_urls=4096)
+
+
+async def one_address(name: str) -> str:
+    return IP if name.startswith("h") else ""
+
+
+async def holder(office: Office) -> str | None:
+    found = await office.client.hget(f"{{t:ip:0}}:ip:{IP}", "h")
+    return found.decode() if isinstance(found, bytes) else None
+
+
+def test_hosts_on_one_address_take_turns_and_others_do_not_wait(redis_url: str) -> None:
+    shared, free = [link(f"h{n}.org") for n in range(4)], [link(f"f{n}.org") for n in range(10)]
+
+    async def work(office: Office) -> None:
+        office.allow(*shared, *free)
+        await office.sent(*shared, *free)
+        ends: list[float] = []
+        fetched = set()
+        for n in range(len(shared) + len(free)):
+            job = await office.job()
+            fetched.add(job.lease.entry.url)
+            assert job.ip == (IP if job.lease.host.startswith("h") else "")
+            if job.ip:
+                assert boottime() - max(ends, default=0.0) >= SHARED.ip_delay_s
+                assert await holder(office) == job.lease.token
+                ends.append(boottime())
+                assert n < len(free) + 1 or len(ends) > 1
+            finished(office, job)
+        assert fetched == {one.entry.url for one in (*shared, *free)}
+        await until(lambda: not office.worker.busy)
+        assert await holder(office) is None
+        await office.audit()
+
+    office = run(redis_url, work, limits=SHARED, address_of=one_address)
+    assert office.counts["ip/refused"] >= 3
+
+
+def test_a_host_that_is_refused_goes_back_to_its_place_with_a_wait(redis_url: str) -> None:
+    first, second = link("h0.org"), link("h1.org")
+
+    async def work(office: Office) -> None:
+        office.allow(first, second)
+        await office.sent(first)
+        job = await office.job()
+        await office.sent(second)
+        await until(lambda: office.counts["ip/refused"])
+        await until(lambda: office.frontier.done("completed"))
+        assert office.frontier.done("completed")[0] == (second.entry.url, "l")
+        next_ms = int(await office.client.hget(office.key("h1.org", "host:h1.org"), "n") or 0)
+        seconds, us = await office.client.time()
+        assert next_ms > seconds * 1000 + us / 1000
+        assert await office.client.hget(office.key("h1.org", "ctr"), "requests") is None
+        finished(office, job)
+        ended = boottime()
+        other = await office.job()
+        assert (other.lease.host, boottime() - ended >= SHARED.ip_delay_s) == ("h1.org", True)
+        assert other.lease.entry.expiries == other.lease.entry.failures == 0
+
+    run(redis_url, work, limits=SHARED, address_of=one_address)
+
+
+def test_a_request_must_end_while_its_address_is_held(redis_url: str) -> None:
+    page = link("h0.org")
+
+    async def work(office: Office) -> None:
+        office.allow(page)
+        await office.sent(page)
+        job = await office.job()
+        assert job.until == min(job.lease.expires, job.ip_until)
+        job.lease.expires += 100  # renewed: the hold is not
+        assert job.until == job.ip_until <= boottime() + office.limits.lease_s
+        job.ip_until += 1000
+        assert job.until == job.lease.expires
+
+    run(redis_url, work, limits=SHARED, address_of=one_address)
+
+
+def test_a_job_whose_hold_is_too_short_for_a_fetch_is_given_back_and_frees_its_address(redis_url: str) -> None:
+    first, second = link("h0.org"), link("h1.org")
+
+    async def work(office: Office) -> None:
+        office.allow(first, second)
+        await office.sent(first)
+        await until(lambda: office.worker._jobs)
+        office.worker._jobs[0][2].ip_until = boottime() + 1
+        assert office.worker.next_job() is None
+        await until(lambda: office.frontier.done("completed"))
+        assert office.frontier.done("completed") == [(first.entry.url, "l")]
+        job = await office.job()  # nothing was sent, so nobody waits for the address
+        assert job.ip == IP
+        assert await holder(office) == job.lease.token
+
+    office = run(redis_url, work, limits=SHARED, address_of=one_address)
+    assert office.counts["leases/returned"] == 1
+
+
+def test_a_robots_txt_has_the_turn_of_the_address_that_it_lies_on(redis_url: str) -> None:
+    asked: list[str] = []
+
+    async def address_of(name: str) -> str:
+        asked.append(name)
+        return IP
+
+    async def work(office: Office) -> None:
+        await keep(office, "https://h0.org", Answer("redirect", to="https://files.h0.org:8443/r", hops=1), 10)
+        await office.sent(link("h0.org", "/page"))
+        job = await office.job()
+        assert (job.robots_url, job.ip) == ("https://files.h0.org:8443/r", IP)
+
+    run(redis_url, work, limits=SHARED, address_of=address_of)
+    assert asked == ["files.h0.org"]
+
+
+def test_a_name_that_is_not_found_keeps_nobody_waiting(redis_url: str) -> None:
+    """Names are looked up side by side; where that fails, the request finds out."""
+    slow, quick, nowhere = link("h0.org"), link("h1.org"), link("f0.org")
+    found = asyncio.Event()
+
+    async def address_of(name: str) -> str:
+        if name == "h0.org":
+            await found.wait()
+        return "" if name == "f0.org" else f"192.0.2.{name[1]}"
+
+    async def work(office: Office) -> None:
+        office.allow(slow, quick, nowhere)
+        await office.sent(slow, quick, nowhere)
+        jobs = [await office.job(), await office.job()]
+        assert {job.lease.host: job.ip for job in jobs} == {"h1.org": "192.0.2.1", "f0.org": ""}
+        assert office.worker.next_job() is None
+        found.set()
+        assert (await office.job()).lease.host == "h0.org"
+
+    run(redis_url, work, limits=SHARED, address_of=address_of)
+
+
+@pytest.mark.parametrize("state", ["looked up", "not due", "asked", "at hand"])
+def test_closing_gives_back_leases_and_addresses_in_whatever_state(redis_url: str, state: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = link("h0.org")
+    found, asked, gate = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def address_of(name: str) -> str:
+        asked.set()
+        await found.wait()
+        return await one_address(name)
+
+    async def work(office: Office) -> None:
+        worker, ip_turns = office.worker, office.frontier.ip_turns
+
+        async def held_back(*args: Any) -> list[float]:
+            asked.set()
+            await gate.wait()
+            return await ip_turns(*args)
+
+        office.allow(page)
+        if state == "not due":
+            monkeypatch.setattr("crawlweb.turns.AHEAD_S", -1000.0)
+        await office.sent(page)
+        await asyncio.wait_for(asked.wait(), 5)
+        asked.clear()
+        if state == "asked":
+            monkeypatch.setattr(office.frontier, "ip_turns", held_back)
+        if state != "looked up":
+            found.set()
+        if state == "not due":
+            await until(lambda: worker._turns.unsent)
+        elif state == "asked":
+            await asyncio.wait_for(asked.wait(), 5)
+        elif state == "at hand":
+            await until(lambda: worker._jobs)
+        worker.stop()
+        found.set()
+        gate.set()
+        assert worker.next_job() is None
+        await until(lambda: not worker.in_hand)
+        await worker.close()
+        assert office.frontier.done("completed") == [(page.entry.url, "l")]
+        assert await holder(office) is None
+        assert (await office.audit()).get("leased", 0) == 0
+
+    office = run(redis_url, work, limits=SHARED, address_of=address_of)
+    assert office.counts["leases/returned"] == 1
+
+
+def test_a_worker_is_busy_while_the_end_of_a_hold_is_unsent(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    page, gate = link("h0.org"), asyncio.Event()
+
+    async def work(office: Office) -> None:
+        ip_turns = office.frontier.ip_turns
+
+        async def held_back(*args: Any) -> list[float]:
+            await gate.wait()
+            return await ip_turns(*args)
+
+        office.allow(page)
+        await office.sent(page)
+        job = await office.job()
+        monkeypatch.setattr(office.frontier, "ip_turns", held_back)
+        finished(office, job)
+        await until(lambda: not office.worker.in_hand)
+        assert office.worker.busy
+        gate.set()
+        await until(lambda: not office.worker.busy)
+
+    run(redis_url, work, limits=SHARED, address_of=one_address)
 
 
 # -- max_pages -----------------------------------------------------------------------------------------------------------

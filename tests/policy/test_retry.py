@@ -27,6 +27,7 @@ from crawlweb.policy.retry import (
     jitter,
     retry_after_s,
     status_kind,
+    unix_time,
 )
 from crawlweb.policy.robots import KEPT_S
 
@@ -249,9 +250,24 @@ def test_a_date_without_a_zone_is_gmt_wherever_the_worker_is(value: str, zone: s
         time.tzset()
 
 
-def test_a_date_is_compared_with_the_clock_unless_told_otherwise() -> None:
-    assert retry_after_s("Thu, 01 Jan 1970 00:00:00 GMT") == 0
-    assert retry_after_s("Fri, 31 Dec 9999 23:59:59 GMT") == RETRY_AFTER_CAP_S
+@pytest.mark.parametrize(
+    ("date", "at"),
+    [
+        ("Tue, 14 Nov 2023 22:13:20 GMT", NOW),
+        ("Tue, 14 Nov 2023 23:13:20 +0100", NOW),
+        ("Tuesday, 14-Nov-23 22:13:20 GMT", NOW),
+        ("Tue Nov 14 22:13:20 2023", NOW),
+        ("Thu, 01 Jan 1970 00:00:00 GMT", 0),
+        (None, None),
+        ("", None),
+        ("120", None),
+        ("soon", None),
+        ("Tue, 99 Nov 2023 22:13:20 GMT", None),
+        ("Tue, 14 Nov 99999999999 22:13:20 GMT", None),
+    ],
+)
+def test_what_an_http_date_means(date: str | None, at: float | None) -> None:
+    assert unix_time(date) == at
 
 
 @given(st.integers(-100_000, 200_000))

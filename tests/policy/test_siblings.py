@@ -55,11 +55,14 @@ def test_a_path_has_a_spelling_with_a_slash_and_one_without(url: str, other: str
         ("https://www.com/", None),  # com is nobody's
         ("https://www.github.io/", None),
         ("https://localhost/", None),
-        # another origin need not have the port
-        ("http://example.com:8080/a", None),
-        ("https://example.com:8443/a", None),
-        ("http://[2001:db8::1]/a", None),
+        # another scheme need not have the port
+        ("http://example.com:8080/a", "http://www.example.com:8080/a"),
+        ("https://www.example.com:8443/a?b", "https://example.com:8443/a?b"),
+        ("http://shop.example.com:8080/a", None),
+        ("http://192.0.2.7:8080/a", None),
+        ("http://[2001:db8::1]/a", "https://[2001:db8::1]/a"),
         ("https://[2001:db8::1]/a", None),
+        ("http://[2001:db8::1]:8080/a", None),
     ],
 )
 def test_an_origin_has_a_spelling_with_another_scheme_or_www(url: str, other: str | None) -> None:
