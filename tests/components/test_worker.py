@@ -18,7 +18,7 @@ from redis.asyncio import Redis
 from crawlweb import outbox
 from crawlweb import worker as module
 from crawlweb.errors import FrontierError
-from crawlweb.frontier.frontier import EXACT, NORMAL, UNCHECKED, Counts, Frontier, KeptNow, Lease, Limits, Link, Outcome
+from crawlweb.frontier.frontier import EXACT, NORMAL, UNCHECKED, Counts, Frontier, KeptNow, Lease, Limits, Link, Outcome, Override
 from crawlweb.frontier.keys import partition_of
 from crawlweb.frontier.meta import Meta
 from crawlweb.outbox import LINK_BATCH, RecentKeys, Ticket
@@ -933,7 +933,7 @@ def test_a_lease_says_whether_its_origin_had_pages_whoever_fetched_them(redis_ur
 # -- turns of addresses --------------------------------------------------------------------------------------------------
 
 IP = "192.0.2.1"
-SHARED = Limits(min_delay_s=0.02, ip_delay_s=0.25, look_ahead_s=0.1, expected_urls=4096)
+SHARED = Limits(min_delay_s=0.02, ip_delay_s=0.15, look_ahead_s=0.05, expected_urls=4096)
 
 
 async def one_address(name: str) -> str:
@@ -1068,6 +1068,22 @@ def test_a_name_that_is_not_found_keeps_nobody_waiting(redis_url: str) -> None:
         assert (await office.job()).lease.host == "h0.org"
 
     run(redis_url, work, limits=SHARED, address_of=address_of)
+
+
+def test_a_host_with_permission_takes_no_turns(redis_url: str) -> None:
+    """An operator's own site: an override allows it less than the minimum delay."""
+    page, other = link("h0.org"), link("h1.org")
+
+    async def work(office: Office) -> None:
+        office.allow(page, other)
+        await office.frontier.override("h0.org", Override(delay_s=0.0, below_minimum=True))
+        await office.frontier.override("h1.org", Override(delay_s=1.0))
+        await office.sent(page, other)
+        jobs = {job.lease.host: job for job in (await office.job(), await office.job())}
+        assert {host: (job.lease.has_permission, job.ip) for host, job in jobs.items()} == {"h0.org": (True, ""), "h1.org": (False, IP)}
+        assert jobs["h0.org"].until == jobs["h0.org"].lease.expires
+
+    run(redis_url, work, limits=SHARED, address_of=one_address)
 
 
 @pytest.mark.parametrize("state", ["looked up", "not due", "asked", "at hand"])
