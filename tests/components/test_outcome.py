@@ -204,7 +204,7 @@ def test_a_date_to_retry_after_is_by_the_clock_of_the_server_that_sent_it(date: 
 
 
 @pytest.mark.parametrize(("status", "kind"), [(429, "http_429"), (503, "http_503"), (500, "http_5xx")])
-@pytest.mark.parametrize("retry_after", ["7201", "99999999"])
+@pytest.mark.parametrize("retry_after", ["7200", "7201", "99999999"])
 def test_a_crawl_that_ends_does_not_wait_longer_than_until_it_gives_up(status: int, kind: str, retry_after: str) -> None:
     verdict = answer(job(), status, retry_after=retry_after)
     assert (told(verdict.outcome), verdict.is_last, verdict.stat) == (("x", 0, kind), True, f"errors/{kind}")
@@ -215,8 +215,10 @@ def test_a_crawl_that_ends_does_not_wait_longer_than_until_it_gives_up(status: i
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-@pytest.mark.parametrize(("give_up_s", "retry_after"), [(None, "99999999"), (None, "86400"), (86_400.0, "99999999"), (7200.0, "7200")])
-def test_one_that_goes_on_or_has_the_time_waits_a_day(status: int, give_up_s: float | None, retry_after: str) -> None:
+@pytest.mark.parametrize(
+    ("give_up_s", "retry_after"), [(None, "99999999"), (None, "86400"), (90_000.0, "99999999"), (7200.0, "7199"), (0.0, "60")]
+)
+def test_one_that_goes_on_or_has_the_time_waits_as_asked_up_to_a_day(status: int, give_up_s: float | None, retry_after: str) -> None:
     verdict = answer(job(), status, retry_after=retry_after, by=judge(give_up_s))
     assert (verdict.outcome.way, verdict.outcome.wait_s, verdict.is_last) == ("r", min(RETRY_AFTER_CAP_S, float(retry_after)), False)
 
