@@ -43,6 +43,7 @@ _TOKEN: Final = re.compile(rb"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # RFC 9110 §5.6.2
 _CONTROL: Final = re.compile(rb"[\x00-\x1f\x7f]+")
 _TARGET: Final = re.compile(r"[^:/?#]+://[^/?#]*([^#]*)")
 _USERINFO: Final = re.compile(rb"\A([^/?#]*//)[^/?#]*@")
+_NO_CONNECTION: Final = ("connect_refused", "connect_failed", "connect_timeout")  # its name may have other addresses
 _NOT_IN_TARGET: Final = re.compile(r"[^\x21-\x7e]")
 _HANDSHAKE_SHARE: Final = 0.9  # of the time left: a handshake that hangs is TLS trouble of the origin, no dead host
 _SLEPT_S: Final = 1.0  # a time-out that comes later than this was not the server's
@@ -106,6 +107,10 @@ class DownloadHandler:
         lag.enter()
         try:
             return await attempt.response()
+        except FetchError as error:
+            if error.kind in _NO_CONNECTION and attempt.address is not None:
+                self.resolver.avoid(urlparse_cached(request).hostname or "", attempt.address.ip)
+            raise
         finally:
             lag.leave()
             attempt.exchange.end()
@@ -142,7 +147,7 @@ class _Attempt:
         self._handler = handler
         self._request = request
         self._lag = lag
-        self._address: Address | None = None
+        self.address: Address | None = None
         self._request_head = b""
         self._fetched_at = 0.0
         self._latency_s: float | None = None
@@ -160,7 +165,7 @@ class _Attempt:
             if self.exchange.sent is None:
                 if deadline is not None and boottime() > until + _SLEPT_S:
                     raise LeaseExpired("the process slept before the request was sent") from None
-                raise FetchError("connect_timeout" if self._address else "dns_timeout", f"after {timeout_s:g} s") from None
+                raise FetchError("connect_timeout" if self.address else "dns_timeout", f"after {timeout_s:g} s") from None
             self.exchange.expire()
         if self.exchange.error is not None:
             raise self.exchange.error
@@ -173,9 +178,9 @@ class _Attempt:
         url = urlparse_cached(self._request)
         if not url.hostname:
             raise FetchError("dns_nxdomain", "no host in the URL")
-        self._address = self._address_given() or await self._handler.resolver.resolve(url.hostname)
+        self.address = self._address_given() or await self._handler.resolver.resolve(url.hostname)
         self._check_time(until, deadline)
-        await self._connect(url, self._address, until)
+        await self._connect(url, self.address, until)
         self._check_time(until, deadline)
         self._request_head = request_head(self._request, url, self._handler.from_email)
         self.exchange.on_first_byte = self._take_latency
@@ -234,7 +239,7 @@ class _Attempt:
             self._latency_s = first_byte - sent
 
     def _finished_response(self) -> Response:
-        exchange, address, head = self.exchange, self._address, self.exchange.head
+        exchange, address, head = self.exchange, self.address, self.exchange.head
         assert address is not None
         assert head is not None
         assert exchange.sent is not None

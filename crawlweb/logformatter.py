@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from twisted.python.failure import Failure
 
 
-
 class LogFormatter(logformatter.LogFormatter):
     def scraped(self, item: Any, response: Response | Failure | None, spider: Spider) -> LogFormatterResult:  # noqa: ARG002
         return {"level": logging.DEBUG, "msg": "Scraped %(src)s", "args": {"src": response}}

@@ -86,14 +86,18 @@ class Judge:
         rest_s = refusals.BLOCKED_FIRST_S if give_up_s is None else min(refusals.BLOCKED_FIRST_S, max(give_up_s, 1.0))
         self._refused = PageSeen(Refused(rest_s, refusals.BLOCKED_MOST_S if give_up_s is None else rest_s, give_up_s, retry.DEAD_S))
 
-    def response(self, job: Job, status: int, header: Callable[[str], str | None], body: bytes, sent: Sent, follow: bool = True) -> Verdict:
-        """Of an answer. `header`: the value of one; `follow`: redirects are not the spider's own business."""
+    def response(
+        self, job: Job, status: int, header: Callable[[str], str | None], body: bytes | None, sent: Sent, follow: bool = True
+    ) -> Verdict:
+        """Of an answer. `header`: the value of one; `body`: None where none was wanted; `follow`: redirects are not the spider's own
+        business."""
         location, retry_after_s = header("Location"), None
         if retry_after := header("Retry-After"):  # a date is by the clock of who sent it
             retry_after_s = retry.retry_after_s(retry_after, retry.unix_time(header("Date")) or self._unix_now())
-        if job.robots_url:
-            return self._robots(job, robots.judge(status, body, location, job.robots_url, job.robots_hops), retry_after_s, sent)
         kind = retry.status_kind(status)
+        if job.robots_url:
+            answer = robots.judge(status, body or b"", location, job.robots_url, job.robots_hops)
+            return self._robots(job, answer, kind or "bad_response", retry_after_s, sent)
         if kind:
             return self._failed(job, kind, sent, retry_after_s)
         done = Outcome(job.lease, "d", sent.ended, sent.latency_s)
@@ -102,10 +106,10 @@ class Judge:
             return Verdict(done, stat, link, is_last=link is None)
         if follow and status in GONE and (link := self._sibling(job)):
             return Verdict(done, "siblings", link, is_last=False)
-        refused = refusals.is_refusal(status, body)
+        refused = None if body is None else refusals.is_refusal(status, body)
         if refused is not None:
             done = replace(done, page=self._refused if refused else GOOD_PAGE)
-        return Verdict(done, "refusals" if refused else None, is_page=200 <= status < 300)
+        return Verdict(done, "refusals" if refused else None, is_page=200 <= status < 300 and body is not None)
 
     def failure(self, job: Job, error: BaseException | None, sent: Sent) -> Verdict:
         """Of an exception; None: a request that ended without a response and without one."""
@@ -123,22 +127,21 @@ class Judge:
 
     def _failed(self, job: Job, kind: str, sent: Sent, retry_after_s: float | None = None) -> Verdict:
         lease, row, stat = job.lease, retry.FAILURES[kind], f"errors/{kind}"
+        is_final = row.url is None and row.origin is None
+        if job.robots_url and (job.robots_hops or (not is_final and row.origin_tries is None)):
+            return replace(self._unreachable(job, kind, sent, retry_after_s), stat=stat)
         outcome = Outcome(lease, "o", sent.ended, sent.latency_s, origin=job.origin)
-        if row.url is None and row.origin is None:
+        if is_final:
             return Verdict(replace(outcome, way="x", arg=kind), stat, is_last=not job.robots_url)
-        if job.robots_url and (row.url or row.origin_tries is None):
-            return replace(self._unreachable(job, sent, retry_after_s), stat=stat)
         if row.origin:
             outcome = replace(outcome, failed=self._origin_failed(kind, row, retry_after_s))
-        if job.robots_host != lease.host:  # a robots.txt that was fetched for another host, which asks again by itself
-            return Verdict(replace(outcome, way="d"), stat, is_last=False)
         if row.host:
             outcome = replace(outcome, pushed_back=self._pushed_back(row.host, retry_after_s))
         if row.url is None:
             return Verdict(outcome, stat, is_last=False)
-        wait_s = max(row.url.after(lease.entry.failures, self._rng), retry_after_s or 0.0)
         if self._give_up_s is not None and (retry_after_s or 0.0) > self._give_up_s:
             return Verdict(replace(outcome, way="x", arg=kind), stat)
+        wait_s = max(row.url.after(lease.entry.failures, self._rng), retry_after_s or 0.0)
         is_last = lease.entry.failures + 1 >= row.url_tries
         return Verdict(replace(outcome, way="r", wait_s=wait_s, arg=(row.url_tries, kind)), stat, is_last=is_last)
 
@@ -162,80 +165,94 @@ class Judge:
 
     # -- robots.txt ----------------------------------------------------------------------------------------------------
 
-    def _robots(self, job: Job, answer: robots.Answer, retry_after_s: float | None, sent: Sent) -> Verdict:
-        """An answer to a request for robots.txt, whosever turn it took."""
+    def _robots(self, job: Job, answer: robots.Answer, kind: str, retry_after_s: float | None, sent: Sent) -> Verdict:
+        """An answer to a request for robots.txt, whosever turn it took. `kind`: the failure that it is, if it is none."""
         if answer.decision in ("unreachable", "defer"):
-            verdict = self._unreachable(job, sent, retry_after_s)
-            if answer.decision == "defer":
-                wait = retry.FAILURES["http_429"].host
-                assert wait is not None
-                pushed_back = self._pushed_back(wait, retry_after_s)
-                verdict = replace(verdict, outcome=replace(verdict.outcome, pushed_back=pushed_back), stat="robots/fetched/defer")
-            return verdict
-        lease, stat = job.lease, f"robots/fetched/{answer.why or answer.decision}"
-        released = Outcome(lease, "l", sent.ended, sent.latency_s)
-        is_elsewhere = job.robots_host != lease.host
-        if answer.decision == "redirect" and (is_elsewhere or not is_on_host(answer.to, lease.host)):
-            link = self._robots_link(job, answer)
-            if link is None:
-                return self._known(job, robots.Answer("allow"), "robots/fetched/invalid", sent)
-            if is_elsewhere:
-                return Verdict(replace(released, way="d"), "robots/fetched/redirect", link, is_last=False)
-            waits = self._origin_failed("robots_elsewhere", retry.ROBOTS_ELSEWHERE)
-            outcome = replace(released, way="o", origin=job.origin, failed=waits)
-            return Verdict(outcome, "robots/fetched/redirect_other_host", link, is_last=False)
-        return self._known(job, answer, stat, sent)
+            return self._unreachable(job, kind, sent, retry_after_s)
+        if answer.decision != "redirect":
+            return self._known(job, answer, f"robots/fetched/{answer.why or answer.decision}", sent)
+        released = Outcome(job.lease, "l", sent.ended, sent.latency_s, origin=job.origin)
+        if not job.is_robots_link and is_on_host(answer.to, job.lease.host):
+            hop = (job.origin, answer.pack(), round(answer.ttl_s * 1000))
+            return Verdict(replace(released, robots_hop=hop), "robots/fetched/redirect", is_last=False, robots=answer)
+        link = self._robots_link(job, answer)
+        if link is None:
+            return self._known(job, robots.Answer("allow"), "robots/fetched/invalid", sent)
+        if job.is_robots_link:
+            return Verdict(replace(released, way="d", origin=""), "robots/fetched/redirect", link, is_last=False)
+        stat = "robots/fetched/redirect_other_host"
+        if job.stale_robots is not None:
+            return self._obey_stale(job, released, 0.0, stat, link)
+        waits = self._origin_failed("robots_elsewhere", retry.ROBOTS_ELSEWHERE)
+        return Verdict(replace(released, way="o", failed=waits), stat, link, is_last=False)
 
     def _known(self, job: Job, answer: robots.Answer, stat: str, sent: Sent) -> Verdict:
         """What is known now of an origin's robots.txt is kept for all workers."""
         rules = robots.Rules(answer, delay_cap_s=self._crawl_delay_cap_s, base=job.robots_url)
         delay_ms = -1 if rules.crawl_delay_s is None else round(rules.crawl_delay_s * 1000)
         kept = KeptNow(job.origin, answer.pack(), round(robots.KEPT_S * 1000), delay_ms, tuple(rules.sitemaps[:SITEMAPS_MOST]))
-        outcome = Outcome(job.lease, "l", sent.ended, sent.latency_s, robots=kept)
-        if job.robots_host == job.lease.host:
-            return Verdict(outcome, stat, is_last=False, robots=answer)
-        told = replace(outcome, way="d", robots=None)
-        return Verdict(told, stat, is_last=False, robots=answer, news=lambda lease: Outcome(lease, "l", robots=kept))
+        if job.is_robots_link:
+            done = Outcome(job.lease, "d", sent.ended, sent.latency_s)
+            return Verdict(done, stat, is_last=False, robots=answer, news=lambda lease: Outcome(lease, "l", robots=kept))
+        return Verdict(Outcome(job.lease, "l", sent.ended, sent.latency_s, robots=kept), stat, is_last=False, robots=answer)
 
-    def _unreachable(self, job: Job, sent: Sent, retry_after_s: float | None) -> Verdict:
+    def _unreachable(self, job: Job, kind: str, sent: Sent, retry_after_s: float | None) -> Verdict:
         """An older copy is obeyed; else the origin's URLs wait. In a crawl that goes on, 30 days of it mean that there are no rules."""
-        lease, stat = job.lease, "robots/fetched/unreachable"
-        released = Outcome(lease, "l", sent.ended, sent.latency_s)
-        is_elsewhere = job.robots_host != lease.host
-        if job.stale_robots is not None and not is_elsewhere:
-            obeyed = replace(released, stale_robots=(job.origin, max(STALE_S, retry_after_s or 0.0)))
-            return Verdict(obeyed, "robots/fetched/stale", is_last=False, robots=job.stale_robots)
-        if self._give_up_s is None and not is_elsewhere and (lease.trouble_s or 0.0) >= retry.GIVE_UP_S - 2 * retry.DEAD_S:
-            return self._known(job, robots.Answer("allow"), "robots/fetched/unreachable_allow", sent)
+        lease, row = job.lease, retry.FAILURES[kind]
+        stat = "robots/fetched/defer" if kind == "http_429" else "robots/fetched/unreachable"
+        released = Outcome(lease, "l", sent.ended, sent.latency_s, origin=job.origin)
+        if row.host:
+            released = replace(released, pushed_back=self._pushed_back(row.host, retry_after_s))
         failed = self._origin_failed("robots_unreachable", retry.UNREACHABLE_ROBOTS, retry_after_s)
         if self._give_up_s is None:
             failed = replace(failed, give_up_s=None)
-        if is_elsewhere:
-            told = replace(released, way="d")
-            return Verdict(told, stat, is_last=False, news=lambda lease: Outcome(lease, "l", origin=job.origin, failed=failed))
-        return Verdict(replace(released, way="o", origin=job.origin, failed=failed), stat, is_last=False)
+        if job.is_robots_link:
+            trouble = self._origin_failed(kind, row, retry_after_s) if row.origin else None
+            told = replace(released, way="d", origin="", failed=trouble)
+            origin = job.origin
+            news = None if job.has_stale else lambda lease: Outcome(lease, "l", origin=origin, failed=failed)
+            return Verdict(told, stat, is_last=False, news=news)
+        if job.stale_robots is not None:
+            return self._obey_stale(job, released, retry_after_s or 0.0, "robots/fetched/stale")
+        if self._give_up_s is None and (lease.trouble_s or 0.0) >= retry.GIVE_UP_S - 2 * retry.DEAD_S:
+            return self._known(job, robots.Answer("allow"), "robots/fetched/unreachable_allow", sent)
+        return Verdict(replace(released, way="o", failed=failed), stat, is_last=False)
+
+    def _obey_stale(self, job: Job, released: Outcome, retry_after_s: float, stat: str, link: Link | None = None) -> Verdict:
+        """The old copy of robots.txt holds for a while."""
+        held = replace(released, stale_robots=(job.origin, max(STALE_S, retry_after_s)), wait_s=retry_after_s)
+        return Verdict(held, stat, link, is_last=False, robots=job.stale_robots)
 
     def _robots_link(self, job: Job, answer: robots.Answer) -> Link | None:
         """The robots.txt of an origin, to be fetched from another host when that host's clock allows."""
         target = self._canonicalizer.target(answer.to)
         if target is None:
             return None
-        fields = robots_request(job.robots_host, job.origin, answer.hops)
+        fields = robots_request(job.robots_host, job.origin, answer.hops, job.has_stale)
         key = request_key(target.key, ROBOTS_FOR, job.origin)
         return Link(target.host, key, Entry(target.url, 0, request=fields), UNCHECKED)
 
     # -- other URLs that follow ------------------------------------------------------------------------------------------
 
     def _sibling(self, job: Job) -> Link | None:
-        """Another spelling of a URL that is not there, under the same key: with or without slash where the origin has other pages."""
-        entry = job.lease.entry
-        if entry.sibling or entry.request:
+        """Another spelling of a URL that is not there, under the same key: with or without slash if its origin has other pages, then, or
+        if it has none, at another origin of the host."""
+        lease, entry = job.lease, job.lease.entry
+        key = self._canonicalizer.url_key(entry.url)
+        if entry.sibling == 2 or entry.request or key in entry.chain:
             return None
-        other = slash_sibling(entry.url) if job.lease.origin_has_pages else origin_sibling(entry.url)
+        other: str | None
+        slash = slash_sibling(entry.url)
+        if slash and not entry.sibling and lease.origin_has_pages:
+            other, sibling = slash, 1
+        elif lease.others_have_pages or not lease.origin_has_pages:
+            other, sibling = origin_sibling(slash if slash and entry.sibling else entry.url), 2
+        else:
+            return None
         target = self._canonicalizer.target(other) if other else None
-        if target is None or target.key != self._canonicalizer.url_key(entry.url):
+        if target is None or target.key != key:
             return None
-        return Link(target.host, target.key, replace(entry, url=target.url, failures=0, expiries=0, sibling=True), UNCHECKED)
+        return Link(target.host, key, replace(entry, url=target.url, failures=0, expiries=0, sibling=sibling), UNCHECKED)
 
     def _redirect(self, job: Job, status: int, location: str | None) -> tuple[str, Link | None]:
         """A target in the chain is followed while hops remain, whatever the seen-set says: http → https, slash, a detour and back."""
@@ -261,6 +278,7 @@ class Judge:
             hops=entry.hops + 1,
             chain=chain,
             found_as=entry.found_as or entry.url,
+            sibling=entry.sibling,
             request=redirected(entry.request, status, robots.origin_of(target.url) == job.origin),
         )
         carried = follow.request

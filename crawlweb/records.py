@@ -77,5 +77,5 @@ class Entry:
     found_as: str = ""  # the URL that the chain began with
     failures: int = 0
     expiries: int = 0
-    sibling: bool = False  # the other spelling of a URL that failed: it has no further one
+    sibling: int = 0  # other spelling of a URL that failed: 1 with or without slash, 2 the last one that is tried
     request: dict[str, object] = field(default_factory=dict)  # a Scrapy request that is more than a plain GET

@@ -6,7 +6,6 @@ import logging
 import random
 import secrets
 from collections.abc import Container
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -237,7 +236,7 @@ class Scheduler(BaseScheduler):
             kept = self._local.take(entry.url, entry.request)
             if kept is None:
                 self.count("local/elsewhere")
-                self.crawl.worker.finish(job, Outcome(lease, "r", wait_s=LOCAL_WAIT_S, arg=(LOCAL_TRIES, "local_request_lost", 0)))
+                self.crawl.worker.finish(job, Outcome(lease, "r", wait_s=LOCAL_WAIT_S, arg=(LOCAL_TRIES, "local_request_lost")))
                 return None
             request = kept
         else:
@@ -265,9 +264,8 @@ class Scheduler(BaseScheduler):
         """A response came and is stored. Is it the spider's?"""
         job = self._jobs[request]
         follow = not request.meta.get("dont_redirect") and not self._wants(request, response.status)
-        verdict = self._judge.response(job, response.status, partial(_header, response), response.body, sent, follow)
-        if "wrong_type" in response.flags:
-            verdict = replace(verdict, is_page=False)
+        body = None if "wrong_type" in response.flags or request.method == "HEAD" else response.body
+        verdict = self._judge.response(job, response.status, partial(_header, response), body, sent, follow)
         if verdict.link is not None:
             if job.robots_url or self.crawl.scope.contains(Target(verdict.link.entry.url, verdict.link.key, verdict.link.host)):
                 self.crawl.worker.outbox.add_links([verdict.link], job.ticket)

@@ -14,14 +14,13 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
 
 from .errors import FrontierError
 from .frontier.frontier import Frontier, Lease, Link, Outcome
 from .frontier.meta import SEEDING_S, Meta
 from .outbox import FLUSH_S, Ended, Outbox, Ticket, Told
 from .policy import robots
-from .policy.hosts import is_on_host
+from .policy.hosts import is_on_host, parse
 from .records import boottime
 from .turns import IpTurns
 
@@ -37,13 +36,14 @@ RULES_S = 3600.0
 STALE_CACHED_S = 60.0  # rules of a robots.txt that could not be renewed
 NEVER_SEEDED_S = 60.0
 CLOSE_S = 30.0
+ROBOTS_FOR = "robots"  # in an entry's request: it is the robots.txt of an origin of another host
 
 
 @dataclass(slots=True)
 class Job:
     """A lease and what to do with it: fetch its page, or (`robots_url`) the robots.txt of `origin`, which must be known first.
 
-    `robots_host`: the host of that origin; not the lease's where its robots.txt redirects to another host. `stale_robots`: an old copy.
+    `robots_host`: the host of that origin. `stale_robots`: an old copy, `has_stale`: there is one.
     `ip`: the address whose turn was taken, usable until `ip_until` (boottime).
     """
 
@@ -52,10 +52,16 @@ class Job:
     robots_url: str = ""
     robots_hops: int = 0
     robots_host: str = ""
+    has_stale: bool = False
     stale_robots: robots.Answer | None = None
     ip: str = ""
     ip_until: float = math.inf
     ticket: Ticket = field(default_factory=Ticket)
+
+    @property
+    def is_robots_link(self) -> bool:
+        """The lease is for the robots.txt of an origin that redirects to this URL; else that origin's page waits for it."""
+        return ROBOTS_FOR in self.lease.entry.request
 
     @property
     def until(self) -> float:
@@ -63,20 +69,17 @@ class Job:
         return min(self.lease.expires, self.ip_until)
 
 
-ROBOTS_FOR = "robots"  # in an entry's request: it is the robots.txt of an origin of another host
+def robots_request(host: str, origin: str, hops: int, has_stale: bool = False) -> dict[str, object]:
+    return {ROBOTS_FOR: [host, origin, hops, int(has_stale)]}
 
 
-def robots_request(host: str, origin: str, hops: int) -> dict[str, object]:
-    return {ROBOTS_FOR: [host, origin, hops]}
-
-
-def robots_requested(request: Mapping[str, object]) -> tuple[str, str, int] | None:
-    """host, origin and hops of `robots_request`; None: it is another request. ValueError: it is none of ours."""
+def robots_requested(request: Mapping[str, object]) -> tuple[str, str, int, bool] | None:
+    """The arguments of `robots_request`; None: it is another request. ValueError: it is none of ours."""
     if ROBOTS_FOR not in request:
         return None
     match request[ROBOTS_FOR]:
-        case [str(host), str(origin), int(hops)] if is_on_host(origin + "/", host) and 0 < hops <= robots.MAX_HOPS:
-            return host, origin, hops
+        case [str(host), str(origin), int(hops), int(stale)] if is_on_host(origin + "/", host) and 0 < hops <= robots.MAX_HOPS:
+            return host, origin, hops, bool(stale)
     raise ValueError("not a request for a robots.txt")
 
 
@@ -260,29 +263,33 @@ class Worker:
         if leases:
             self._wake()
 
-    async def _known_robots(self, leases: Iterable[Lease]) -> dict[str, tuple[robots.Answer, bool]]:
-        """What Redis has for the origins whose rules are not in memory, and is it fresh? Learns those that are."""
+    async def _known_robots(self, leases: Iterable[Lease]) -> dict[str, tuple[robots.Answer | None, robots.Answer | None]]:
+        """What Redis has for the origins whose rules are not in memory: an old copy, and a redirect. Learns what is fresh or holds."""
         unknown: dict[str, list[str]] = defaultdict(list)
         for lease in leases:
             origin = robots.origin_of(lease.entry.url)
             if self.rules_of(origin) is None and origin not in unknown[lease.host] and ROBOTS_FOR not in lease.entry.request:
                 unknown[lease.host].append(origin)
-        known: dict[str, tuple[robots.Answer, bool]] = {}
+        known: dict[str, tuple[robots.Answer | None, robots.Answer | None]] = {}
         asked = [(host, origins) for host, origins in unknown.items() if origins]
         for (_, origins), rows in zip(asked, await asyncio.gather(*(self.frontier.robots(h, o) for h, o in asked)), strict=True):
             for origin, kept in zip(origins, rows, strict=True):
                 if kept is None:
                     continue
-                try:
-                    answer = robots.Answer.unpack(kept.value)
-                except robots.NotRobots:
-                    self._count("quarantined")
-                    continue
-                fresh_s = answer.ttl_s - (robots.KEPT_S - kept.left_s)
-                known[origin] = answer, fresh_s > 0
-                if answer.decision != "redirect" and (fresh_s > 0 or kept.holds):
-                    self.learn_rules(origin, answer, fresh_s if fresh_s > 0 else STALE_CACHED_S)
+                answer, hop = self._unpacked(kept.value), self._unpacked(kept.hop)
+                known[origin] = answer, hop if hop and hop.decision == "redirect" else None
+                if answer is not None and answer.decision != "redirect":
+                    fresh_s = answer.ttl_s - (robots.KEPT_S - kept.left_s)
+                    if fresh_s > 0 or kept.holds:
+                        self.learn_rules(origin, answer, fresh_s if fresh_s > 0 else STALE_CACHED_S)
         return known
+
+    def _unpacked(self, value: bytes | None) -> robots.Answer | None:
+        try:
+            return None if value is None else robots.Answer.unpack(value)
+        except robots.NotRobots:
+            self._count("quarantined")
+            return None
 
     def learn_rules(self, origin: str, answer: robots.Answer, hold_s: float = RULES_S) -> robots.Rules:
         rules = robots.Rules(answer, delay_cap_s=self._crawl_delay_cap_s, base=robots.robots_url(origin))
@@ -291,7 +298,7 @@ class Worker:
             self._rules.popitem(last=False)
         return rules
 
-    def _make_job(self, lease: Lease, known: Mapping[str, tuple[robots.Answer, bool]]) -> None:
+    def _make_job(self, lease: Lease, known: Mapping[str, tuple[robots.Answer | None, robots.Answer | None]]) -> None:
         origin = robots.origin_of(lease.entry.url)
         job = Job(lease, origin, robots_host=lease.host)
         try:
@@ -301,16 +308,14 @@ class Worker:
             self.finish(job, Outcome(lease, "q", arg="request"))
             return
         if elsewhere is not None:
-            job.robots_host, job.origin, job.robots_hops = elsewhere
+            job.robots_host, job.origin, job.robots_hops, job.has_stale = elsewhere
             job.robots_url = lease.entry.url
         elif (rules := self.rules_of(origin)) is None:
             job.robots_url = robots.robots_url(origin)
-            answer, is_fresh = known.get(origin, (None, False))
-            if answer is not None and answer.decision == "redirect":
-                if is_fresh and is_on_host(answer.to, lease.host):
-                    job.robots_url, job.robots_hops = answer.to, answer.hops
-            else:
-                job.stale_robots = answer
+            job.stale_robots, hop = known.get(origin, (None, None))
+            job.has_stale = job.stale_robots is not None
+            if hop is not None and is_on_host(hop.to, lease.host):
+                job.robots_url, job.robots_hops = hop.to, hop.hops
         elif not rules.allows(lease.entry.url):
             others = [data for data, url in lease.shown if robots.origin_of(url) == origin and not rules.allows(url)]
             self._count("robots/disallowed", 1 + len(others))
@@ -331,7 +336,7 @@ class Worker:
     async def _resolve(self, job: Job) -> None:
         """The name is looked up when the lease arrives; where that fails, the request will find the failure in the resolver's cache."""
         assert self._address_of is not None
-        job.ip = await self._address_of(urlsplit(job.robots_url or job.lease.entry.url).hostname or "")
+        job.ip = await self._address_of(parse(job.robots_url or job.lease.entry.url).hostname)
         if self.closing:
             job.ip = ""
             self.give_back(job)

@@ -4,8 +4,8 @@
 
 `p`: priority, `f`, `e`: failures and expiries in base 36, which the scripts read and count; `depth` in base 36. A URL on its host or on
 `www.` there leaves them out: `/…` https, `-/…` http, `+/…` https with `www.`, `*/…` http with `www.`. `more`: JSON, empty for a plain
-link: `h` redirects behind it, `c` their URL keys in hexadecimal, `u` the URL that began them, `s` 1 for the other spelling of a URL that
-failed, `r` a Scrapy request that is more than a plain GET.
+link: `h` redirects behind it, `c` their URL keys in hexadecimal, `u` the URL that began them, `s` 1 or 2 for
+the other spelling of a URL that failed, `r` a Scrapy request that is more than a plain GET.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def encode(entry: Entry, host: str) -> bytes:
     if entry.found_as:
         more["u"] = entry.found_as
     if entry.sibling:
-        more["s"] = 1
+        more["s"] = entry.sibling
     if entry.request:
         more["r"] = entry.request
     text = "\t".join(
@@ -107,9 +107,10 @@ def decode(data: bytes, host: str) -> Entry:
     if not isinstance(more, dict):
         raise ValueError("not an entry")
     request, chain, hops, found_as = more.get("r", {}), more.get("c", []), more.get("h", 0), more.get("u", "")
+    sibling = more.get("s", 0)
     if not (isinstance(request, dict) and isinstance(chain, list) and isinstance(hops, int) and isinstance(found_as, str)):
         raise ValueError("not an entry")
-    if not all(isinstance(key, str) for key in chain):
+    if sibling not in (0, 1, 2) or not all(isinstance(key, str) for key in chain):
         raise ValueError("not an entry")
     return Entry(
         url=url,
@@ -119,7 +120,7 @@ def decode(data: bytes, host: str) -> Entry:
         hops=hops,
         found_as=found_as,
         chain=tuple(bytes.fromhex(key) for key in chain),
-        sibling=bool(more.get("s")),
+        sibling=sibling,
         failures=int(head[1], 36),
         expiries=int(head[2], 36),
         request=request,

@@ -63,6 +63,7 @@ class Lease:
     trouble_s: float | None = None  # since the first of them
     shown: tuple[tuple[bytes, str], ...] = ()
     origin_has_pages: bool = False  # has had some
+    others_have_pages: bool = False  # other origins of the host have
     has_permission: bool = False  # an override allows its host less than the minimum delay
 
 
@@ -86,8 +87,8 @@ class OriginFailed:
 
 @dataclass(frozen=True, slots=True)
 class PushedBack:
-    """The host asked for fewer requests: it rests, as OriginFailed says of an origin that is struggling. A rest over `give_up_s`
-    (None: none is too long) is not waited for: the host is dead so long, for `reason`."""
+    """The host asked for fewer requests: it rests, as OriginFailed says of an origin that is struggling. Retry-After over
+    `give_up_s` (None: none is too long) is not waited for: the host is dead so long, for `reason`."""
 
     gap_s: float
     most_s: float
@@ -129,6 +130,7 @@ class Outcome:
     wait_s: float = 0.0
     arg: Any = None
     robots: KeptNow | None = None
+    robots_hop: tuple[str, bytes, int] | None = None  # origin, value, ms it lives: where its robots.txt redirects to
     origin: str = ""  # whose trouble it is, if not of the URL's
     failed: OriginFailed | None = None
     pushed_back: PushedBack | None = None
@@ -146,6 +148,8 @@ class Outcome:
         if b := self.pushed_back:
             give_up_ms = -1 if b.give_up_s is None else _ms(b.give_up_s)
             signs["p"] = (_ms(b.gap_s), _ms(b.most_s), b.jitter, _ms(b.retry_after_s), give_up_ms, b.reason)
+        if self.robots_hop:
+            signs["h"] = self.robots_hop
         if self.stale_robots:
             signs["s"] = (self.stale_robots[0], _ms(self.stale_robots[1]))
         if self.page is not None:
@@ -166,11 +170,13 @@ class KeptNow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class KeptRobots:
-    """A robots.txt in Redis. `left_s`: until it is forgotten; `holds`: it is old, but the last try to renew it failed a moment ago."""
+    """A robots.txt in Redis. `left_s`: until it is forgotten; `holds`: it is old, but the last try to renew it failed a moment ago; `hop`:
+    where it has redirected to a moment ago."""
 
-    value: bytes
+    value: bytes | None
     left_s: float
     holds: bool
+    hop: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,7 +344,8 @@ class Frontier:
                 continue
             trouble_s = None if trouble_ms < 0 else trouble_ms / 1000
             lease = Lease(token.decode(), partition, host, entry, received + wait_ms / 1000, sent + limits.lease_s, failures, trouble_s)
-            lease.shown, lease.origin_has_pages, lease.has_permission = tuple(_shown(shown, host)), bool(flags & 1), bool(flags & 2)
+            lease.shown = tuple(_shown(shown, host))
+            lease.origin_has_pages, lease.has_permission, lease.others_have_pages = bool(flags & 1), bool(flags & 2), bool(flags & 4)
             leases.append(lease)
         return (None if next_ms < 0 else next_ms / 1000), leases
 
@@ -386,16 +393,17 @@ class Frontier:
 
         async def call() -> list[Any]:
             pipe = self.redis.pipeline(transaction=False)
-            pipe.mget([self.key(p, f"robots:{origin}") for origin in origins])
+            pipe.mget([self.key(p, f"{kind}:{origin}") for kind in ("robots", "hop") for origin in origins])
             for origin in origins:
                 pipe.pttl(self.key(p, f"robots:{origin}"))
                 pipe.exists(self.key(p, f"stale:{origin}"))
             return await pipe.execute()
 
         values, *rest = await self.patiently(call)
+        hops = values[len(origins) :]
         return [
-            None if value is None else KeptRobots(value, max(0, ttl) / 1000, bool(holds))
-            for value, ttl, holds in zip(values, rest[::2], rest[1::2], strict=True)
+            None if value is None and hop is None else KeptRobots(value, max(0, ttl) / 1000, bool(holds), hop)
+            for value, hop, ttl, holds in zip(values[: len(origins)], hops, rest[::2], rest[1::2], strict=True)
         ]
 
     async def tell(self, host: str, outcome: Callable[[Lease], Outcome]) -> None:

@@ -47,6 +47,7 @@ KEYS = (
     Key("alias:<3 hex digits>", "partition", "hash", "URL keys of redirects → URL key of the page that was known already, 16 bytes each"),
     Key("robots:<origin>", "partition", "string", "robots.txt as fetched, with its decision (policy/robots.py); expires after 30 d"),
     Key("sitemaps:<host>", "partition", "set", "URLs of `Sitemap` lines in the robots.txt files of the host's origins"),
+    Key("hop:<origin>", "partition", "string", "where robots.txt of the origin redirects to; expires after 5 min"),
     Key("stale:<origin>", "partition", "string", "robots.txt could not be renewed: the copy holds until this expires"),
     Key("overrides", "partition", "hash", "what operators want of hosts: `delay-ms concurrency pause-until-ms below-minimum`"),
     Key("call:<worker>", "partition", "hash", "a worker's last call of each step and its answer; expires after 1 h"),

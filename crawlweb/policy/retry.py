@@ -73,8 +73,10 @@ WAITS_WITHOUT_SIBLING = "tls"  # its URLs wait, if they have no other spelling, 
 
 def status_kind(status: int) -> str | None:
     """The failure that a status is; None: it is an answer."""
-    if status in (429, 503):
-        return f"http_{status}"
+    if status == 429:
+        return "http_429"
+    if status == 503:
+        return "http_503"
     return "http_5xx" if status >= 500 else None
 
 

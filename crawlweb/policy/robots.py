@@ -12,7 +12,7 @@ import re
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urljoin
 
 from ..errors import CrawlwebError
 from .canonical import Canonicalizer
@@ -30,6 +30,7 @@ MAX_WILDCARD_CHARS = 64 * 1024
 
 REDIRECTS = frozenset((301, 302, 303, 307, 308))
 _URLS = Canonicalizer()
+_ORIGIN = re.compile(r"https?://[^/?#]*")
 
 
 class NotRobots(CrawlwebError):
@@ -77,9 +78,9 @@ class Answer:
 
 
 def origin_of(url: str) -> str:
-    """scheme://host[:port] of an http(s) URL."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc}"
+    """scheme://host[:port] of an http(s) URL; "" for what is none. As lua/host.lua has it."""
+    found = _ORIGIN.match(url)
+    return found[0] if found else ""
 
 
 def robots_url(origin: str) -> str:

@@ -134,6 +134,7 @@ class Crawl:
             "CRAWLWEB_PARTITIONS": PARTITIONS,
             "CRAWLWEB_MIN_DELAY_S": 0.05,
             "CRAWLWEB_LATENCY_FACTOR": 0,
+            "CRAWLWEB_IP_DELAY_S": 0,
             **settings,
         }
 

@@ -470,7 +470,7 @@ class FrontierModel(RuleBasedStateMachine):
         origin.gap_ms = int(min(how.most_s * 1000, max(how.gap_s * 1000, origin.gap_ms * 2)))
         rest_ms = max(round(how.retry_after_s * 1000), math.floor(origin.gap_ms * how.jitter))
         most_ms = None if how.give_up_s is None else how.give_up_s * 1000
-        given_up = most_ms is not None and (now - origin.since_ms >= most_ms or rest_ms > most_ms)
+        given_up = most_ms is not None and max(now - origin.since_ms, round(how.retry_after_s * 1000)) >= most_ms
         if given_up or (how.dead_after and origin.failures >= how.dead_after):
             origin.waits = how.urls_wait and not given_up
             origin.dead_ms = now + max(rest_ms, min(round(how.dead_s * 1000) * 2**origin.deaths, DEAD_MOST_MS))
@@ -535,7 +535,7 @@ class FrontierModel(RuleBasedStateMachine):
             push = o.pushed_back
             host.gap_ms = int(min(push.most_s * 1000, max(push.gap_s * 1000, host.gap_ms * 2)))
             push_ms = max(round(push.retry_after_s * 1000), math.floor(host.gap_ms * push.jitter))
-            if push.give_up_s is not None and push_ms > push.give_up_s * 1000:
+            if push.give_up_s is not None and push.retry_after_s > push.give_up_s:
                 host.dead_ms, host.reason = now + push_ms, push.reason
             else:
                 rest_ms = max(rest_ms, push_ms)

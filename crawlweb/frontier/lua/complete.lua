@@ -17,8 +17,9 @@
 --                     o  its origin failed: [reason, first gap, most gap, jitter factor, Retry-After, dead after, ms dead, give-up ms,
 --                        1: struggling, 1: URLs wait] (trouble.lua)
 --                     at origin, if it is not the entry's    p  push-back: [first gap ms, most gap ms, jitter factor, Retry-After
---                        ms, ms of rest that are too many to wait (-1: none), reason]: the host is dead so long
+--                        ms, Retry-After that is too long to wait for (-1: none), reason]: the host is dead so long
 --                     s  [origin, ms]: its robots.txt could not be had, the copy that is kept holds so long
+--                     h  [origin, value, ms it lives]: where its robots.txt redirects to
 --                     k  a good page: 0; one that looks like a refusal: [first rest ms, most rest ms, give-up ms (-1: never), ms dead]
 -- Returns  a letter for each: k done as asked, x a dead letter now, g the lease was gone (only the clock moved)
 -- Holds    next-allowed = end of the request + max(minimum, crawl-delay, factor * latency), and never moves back; an override replaces
@@ -117,9 +118,10 @@ for i, op in ipairs(ops) do
   local next_ms, rest_ms, set = h.next, 0, {}
   local found, score, entry = read_lease(not ended[token] and held[i])
   local is_held = found == host
+  if signs.h then on(TAG .. 'hop:' .. signs.h[1], 'SET', signs.h[2], 'PX', math.max(1, signs.h[3])) end
   if robots then
     on(TAG .. 'robots:' .. robots[1], 'SET', robots[2], 'PX', math.max(1, robots[3]))
-    redis.call('DEL', TAG .. 'stale:' .. robots[1])
+    redis.call('DEL', TAG .. 'stale:' .. robots[1], TAG .. 'hop:' .. robots[1])
     keep_crawl_delay(h, set, robots[1], robots[4])
     if robots[5] and #robots[5] > 0 then on(TAG .. 'sitemaps:' .. host, 'SADD', unpack(robots[5])) end
   end
@@ -134,7 +136,7 @@ for i, op in ipairs(ops) do
     h.b = h.b or {}
     rest_ms = origin_failed(host, h.b, origin, signs.o)
     save(host, h.b)
-  elseif (age >= 0 or token == '') and not signs.p and h.b and h.b[origin] then
+  elseif (age >= 0 or token == '') and not signs.p and not signs.s and h.b and h.b[origin] then
     gap_ms = origin_answered(host, h.b, origin, min_ms)
     save(host, h.b)
     if not next(h.b) then h.b = nil end
@@ -143,7 +145,7 @@ for i, op in ipairs(ops) do
     local gap = math.min(signs.p[2], math.max(signs.p[1], (h.p or 0) * 2))
     put(set, 'p', ms(gap))
     local push_ms = math.max(signs.p[4], math.floor(gap * signs.p[3]))
-    if signs.p[5] >= 0 and push_ms > signs.p[5] then
+    if signs.p[5] >= 0 and signs.p[4] > signs.p[5] then
       put(set, 'x', ms(now + push_ms))
       put(set, 'xr', signs.p[6])
     else

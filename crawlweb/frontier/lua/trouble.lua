@@ -45,7 +45,7 @@ local function origin_failed(host, b, origin, how)
   o.f, o.s, o.r, o.p = (o.f or 0) + 1, o.s or now, how[1], how[9]
   o.g = math.min(how[3], math.max(how[2], (o.g or 0) * 2))
   local rest_ms = math.max(how[5], math.floor(o.g * how[4]))
-  local given_up = how[8] >= 0 and (now - o.s >= how[8] or rest_ms > how[8])
+  local given_up = how[8] >= 0 and (now - o.s >= how[8] or how[5] > how[8])
   if given_up or (how[6] > 0 and o.f >= how[6]) then
     o.y = not given_up and how[10] or nil
     o.m = (o.m or 0) + 1
@@ -69,12 +69,12 @@ local function sibling_of(entry, reason)
   local head, sign, rest, referrer = string.match(entry, '^([^\t]*\t[^\t]*\t)([-+*]?/)([^\t]*)\t([^\t]*)\t$')
   if head then
     local other = (reason == 'dns_nxdomain' and WWW or SCHEME)[sign]
-    return head .. other .. rest .. '\t' .. referrer .. '\t{"s":1}'
+    return head .. other .. rest .. '\t' .. referrer .. '\t{"s":2}'
   end
   local scheme
   head, scheme, rest, referrer = string.match(entry, '^([^\t]*\t[^\t]*\t)(https?)://([^\t]*)\t([^\t]*)\t$')
   if head and reason ~= 'dns_nxdomain' and not string.find(rest, '^[^/?#]*:%d') then
-    return head .. (scheme == 'http' and 'https' or 'http') .. '://' .. rest .. '\t' .. referrer .. '\t{"s":1}'
+    return head .. (scheme == 'http' and 'https' or 'http') .. '://' .. rest .. '\t' .. referrer .. '\t{"s":2}'
   end
 end
 
