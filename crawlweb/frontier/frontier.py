@@ -63,7 +63,7 @@ class Lease:
     trouble_s: float | None = None  # since the first of them
     shown: tuple[tuple[bytes, str], ...] = ()
     origin_has_pages: bool = False  # has had some
-    others_have_pages: bool = False  # other origins of the host have
+    others_have_pages: bool = False  # other origins of the host have, or may have: it is hardly known
     has_permission: bool = False  # an override allows its host less than the minimum delay
 
 

@@ -27,7 +27,6 @@
 
 local ORIGINS_DELAYED = 64           -- origins of a host whose crawl-delay is kept, the largest ones
 local DELAY_KEPT_MS = 30 * 86400000
-local PAGES_BEFORE = 5               -- good pages before refusals can mean that a site has blocked us
 local REFUSALS = 800000              -- share of refusals, in millionths, that means it; the average runs over about ten pages
 local REST_DOUBLINGS = 8
 local KNOWN_BYTES = 500              -- of names of origins that had pages
@@ -84,13 +83,13 @@ local function refused_ms(h, set, page)
   local refused = page == 0 and 0 or 1
   local pages, share, since, times = string.match(h.h or '0 0 0 0', '^(%d+) (%d+) (%d+) (%d+)$')
   pages, share, since, times = num(pages) or 0, num(share) or 0, num(since) or 0, num(times) or 0
-  if refused == 0 and pages >= PAGES_BEFORE and share == 0 then return 0 end
+  if refused == 0 and pages >= PAGES_KNOWN and share == 0 then return 0 end
   local rest_ms = 0
   share = math.floor(share * 0.9) + refused * 100000
   if refused == 0 then
-    pages, since, times = math.min(pages + 1, PAGES_BEFORE), 0, 0
+    pages, since, times = math.min(pages + 1, PAGES_KNOWN), 0, 0
     if share < 1000 then share = 0 end
-  elseif pages >= PAGES_BEFORE and share >= REFUSALS then
+  elseif pages >= PAGES_KNOWN and share >= REFUSALS then
     since = since > 0 and since or now
     local first_ms, most_ms, give_up_ms, dead_ms = unpack(page)
     rest_ms = math.min(first_ms * 2 ^ math.min(times, REST_DOUBLINGS), most_ms)

@@ -18,6 +18,8 @@
 local FIELDS = {'s', 'k', 'n', 'q', 'g', 'f', 'l', 'c', 'cd', 'p', 'b', 'h', 'v', 'x', 'xr', 'd', 'o'}
 local NUMBERS = {n = true, q = true, g = true, f = true, l = true, c = true, p = true, x = true}
 
+local PAGES_KNOWN = 5  -- good pages after which a host is known: refusals can mean that it has blocked us
+
 -- A map packed by us; nil for anything else.
 local function unpacked(text)
   if not text then return nil end

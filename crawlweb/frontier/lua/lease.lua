@@ -6,7 +6,8 @@
 -- ARGV[9]  minimum delay ms    ARGV[10] latency factor    ARGV[11] most ms of the latency part (as complete)
 -- Returns  msgpack [ms until something may be due (-1: nothing is here), [token, host, entry, not-before in ms, failures of its origin in a
 --          row, ms since the first of them (-1: none), [the host's next entries, if robots.txt disallowed its last one],
---          1 if its origin had pages + 2 if an override allows it less than the minimum + 4 if other origins of the host had pages], ...]
+--          1 if its origin had pages + 2 if an override allows it less than the minimum + 4 if other origins of the host had pages,
+--          or may have: the host had few], ...]
 -- Holds    a host is in one of ready, asleep, in flight, front; a leased URL stands in `leased` and nowhere else
 
 local MOVE_MOST = 64
@@ -36,7 +37,8 @@ local function row(token, host, h, entry, o)
   end
   local name = origin_of(host, entry)
   local has_pages = h.v and string.find(h.v, '|' .. name .. '|', 1, true)
-  local others_have = h.v and #h.v > (has_pages and #name + 2 or 1)
+  local is_new = (num(string.match(h.h or '', '^%d+')) or 0) < PAGES_KNOWN
+  local others_have = is_new or (h.v and #h.v > (has_pages and #name + 2 or 1))
   local flags = (has_pages and 1 or 0) + (h.below and 2 or 0) + (others_have and 4 or 0)
   return {token, host, entry, math.max(0, not_before - now), o and o.f or 0, since, shown, flags}
 end
