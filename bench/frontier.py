@@ -24,7 +24,8 @@ from pathlib import Path
 
 import redis
 
-from crawlweb.frontier.frontier import NORMAL, Frontier, Lease, Limits, Link, Outcome
+from crawlweb.frontier.frontier import Frontier
+from crawlweb.frontier.rows import NORMAL, Lease, Limits, Link, Outcome
 from crawlweb.frontier.server import find_binary
 from crawlweb.records import Entry
 

@@ -33,7 +33,8 @@ from redis.asyncio import Redis  # noqa: E402
 
 from crawlweb import outbox, worker  # noqa: E402
 from crawlweb.default_settings import Config  # noqa: E402
-from crawlweb.frontier.frontier import Frontier, Limits, Link, Outcome  # noqa: E402
+from crawlweb.frontier.frontier import Frontier  # noqa: E402
+from crawlweb.frontier.rows import Limits, Link, Outcome  # noqa: E402
 from crawlweb.frontier.server import PrivateServer  # noqa: E402
 from crawlweb.records import Entry  # noqa: E402
 

@@ -22,8 +22,9 @@ from . import __version__
 from .crawl import _connect
 from .default_settings import Config, load
 from .errors import ConfigError, FrontierError, without_credentials
-from .frontier.frontier import Frontier, Override
+from .frontier.frontier import Frontier
 from .frontier.inspect import DeadLetter, HostView, begun, count_dead_letters, host_view, newest_dead_letters, server_time
+from .frontier.rows import Override
 from .frontier.server import PrivateServer
 from .policy.hosts import SUFFIX_LIST_ID, host_of, host_of_name
 

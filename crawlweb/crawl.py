@@ -17,8 +17,9 @@ from redis.exceptions import RedisError
 from . import __version__
 from .default_settings import Config
 from .errors import ConfigError, FrontierError, StoreError
-from .frontier.frontier import NORMAL, Frontier, Lease, Limits, Link
+from .frontier.frontier import Frontier
 from .frontier.meta import Meta
+from .frontier.rows import NORMAL, Lease, Limits, Link
 from .frontier.server import CLIENT_NAME, PrivateServer
 from .outbox import Ticket
 from .policy.canonical import Canonicalizer

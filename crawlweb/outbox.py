@@ -11,7 +11,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from .frontier.frontier import EXACT, Frontier, Link, Outcome
+from .frontier.frontier import Frontier
+from .frontier.rows import EXACT, Link, Outcome
 
 LINK_BATCH = 200  # links a call: p99 in the server stays under 2 ms
 OUTCOME_BATCH = 100

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from urllib.parse import urljoin
 
 from .errors import FetchError, LeaseExpired, StoreError
-from .frontier.frontier import GOOD_PAGE, NORMAL, UNCHECKED, KeptNow, Lease, Link, OriginFailed, Outcome, PageSeen, PushedBack, Refused
+from .frontier.rows import GOOD_PAGE, NORMAL, UNCHECKED, KeptNow, Lease, Link, OriginFailed, Outcome, PageSeen, PushedBack, Refused
 from .policy import refusals, retry, robots
 from .policy.canonical import Canonicalizer, request_key
 from .policy.hosts import is_on_host

@@ -17,7 +17,7 @@ from .crawl import Crawl, Hooks
 from .default_settings import NAMES, Config, load
 from .download import resolver_of
 from .errors import ConfigError, FetchError, FrontierError
-from .frontier.frontier import EXACT, NORMAL, UNCHECKED, Link, Outcome
+from .frontier.rows import EXACT, NORMAL, UNCHECKED, Link, Outcome
 from .outcome import Judge, Sent, Verdict
 from .policy.addresses import Exceptions
 from .policy.canonical import Canonicalizer

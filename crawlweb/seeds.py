@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import ConfigError
-from .frontier.frontier import EXACT, Link
+from .frontier.rows import EXACT, Link
 from .policy.canonical import Canonicalizer
 from .policy.priority import SEED_QUEUE
 from .policy.scope import Scope

@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .errors import FrontierError
-from .frontier.frontier import Frontier, Lease, Link, Outcome
+from .frontier.frontier import Frontier
 from .frontier.meta import SEEDING_S, Meta
+from .frontier.rows import Lease, Link, Outcome
 from .outbox import FLUSH_S, Ended, Outbox, Ticket, Told
 from .policy import robots
 from .policy.hosts import is_on_host, parse

@@ -13,7 +13,8 @@ from warcio.archiveiterator import ArchiveIterator
 
 from crawlweb.content.page import parse_page
 from crawlweb.download import DownloadHandler
-from crawlweb.frontier.frontier import EXACT, NORMAL, Frontier, KeptNow, Lease, Limits, Link, Outcome
+from crawlweb.frontier.frontier import Frontier
+from crawlweb.frontier.rows import EXACT, NORMAL, KeptNow, Lease, Limits, Link, Outcome
 from crawlweb.policy import robots
 from crawlweb.policy.canonical import Canonicalizer
 from crawlweb.policy.priority import SEED_QUEUE, front_queue, path_depth

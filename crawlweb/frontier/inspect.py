@@ -16,8 +16,9 @@ from redis.asyncio import Redis
 from ..errors import ConfigError, FrontierError
 from ..records import Entry
 from . import codec
-from .frontier import Frontier, Limits, Override
+from .frontier import Frontier
 from .keys import SCHEMA, crawl_key
+from .rows import Limits, Override
 
 STATES = {
     "w": "waiting",

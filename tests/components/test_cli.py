@@ -23,10 +23,11 @@ from click.testing import CliRunner, Result
 from redis.asyncio import Redis
 
 from crawlweb.cli import FOREVER, main
-from crawlweb.frontier.frontier import Frontier, Limits, Link, OriginFailed, Outcome, Override, PushedBack
+from crawlweb.frontier.frontier import Frontier
 from crawlweb.frontier.inspect import HOST_FIELDS
 from crawlweb.frontier.keys import partition_of, partition_prefix
 from crawlweb.frontier.meta import Meta
+from crawlweb.frontier.rows import Limits, Link, OriginFailed, Outcome, Override, PushedBack
 from crawlweb.frontier.server import PrivateServer
 from crawlweb.policy.canonical import url_key
 from crawlweb.policy.hosts import SUFFIX_LIST_ID, host_of

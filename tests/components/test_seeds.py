@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crawlweb.errors import ConfigError
-from crawlweb.frontier.frontier import EXACT
+from crawlweb.frontier.rows import EXACT
 from crawlweb.policy.canonical import Canonicalizer, url_key
 from crawlweb.records import Entry
 from crawlweb.seeds import BATCH, SeedSource, SpiderArguments

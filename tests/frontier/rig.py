@@ -13,8 +13,9 @@ import redis
 from redis.asyncio import Redis
 
 from crawlweb.frontier import codec, scripts
-from crawlweb.frontier.frontier import NORMAL, Frontier, Lease, Limits, Link, Outcome
+from crawlweb.frontier.frontier import Frontier
 from crawlweb.frontier.keys import partition_of
+from crawlweb.frontier.rows import NORMAL, Lease, Limits, Link, Outcome
 from crawlweb.records import Entry
 
 T = TypeVar("T")

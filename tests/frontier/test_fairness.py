@@ -7,7 +7,7 @@ import os
 import pytest
 from rig import Rig, link
 
-from crawlweb.frontier.frontier import UNCHECKED, Lease, Limits, OriginFailed
+from crawlweb.frontier.rows import UNCHECKED, Lease, Limits, OriginFailed
 
 LONG = bool(os.environ.get("MODEL_LONG"))
 

@@ -28,9 +28,9 @@ from rig import Rig, hosts_in, link
 
 from crawlweb.errors import FrontierError
 from crawlweb.frontier import codec, scripts
-from crawlweb.frontier.frontier import (
+from crawlweb.frontier.frontier import GUARD_MS
+from crawlweb.frontier.rows import (
     EXACT,
-    GUARD_MS,
     NORMAL,
     UNCHECKED,
     KeptNow,

@@ -8,9 +8,9 @@ from rig import Rig, link, url_key
 
 from crawlweb.errors import FrontierError
 from crawlweb.frontier import codec
-from crawlweb.frontier.frontier import (
+from crawlweb.frontier.frontier import GUARD_MS
+from crawlweb.frontier.rows import (
     EXACT,
-    GUARD_MS,
     NORMAL,
     UNCHECKED,
     KeptNow,
