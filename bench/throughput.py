@@ -57,6 +57,7 @@ def _crawlweb(web: WebProcess, seeds: Path, folder: Path) -> list[str]:
         "CRAWLWEB_ALLOW_PRIVATE_IPS": 1,
         "CRAWLWEB_MIN_DELAY_S": 0,
         "CRAWLWEB_LATENCY_FACTOR": 0,
+        "CRAWLWEB_IP_DELAY_S": 0,
     }
     return ["crawl", "web", "-a", f"seeds=@{seeds}", *(p for k, v in settings.items() for p in ("-s", f"{k}={v}"))]
 

@@ -56,7 +56,7 @@ for _, group in ipairs(groups) do
         count('enq')
         out[#out + 1] = 'n'
       else
-        alias(entry, id)
+        if string.byte(entry, -1) == 125 then alias(entry, id) end  -- it ends in }
         out[#out + 1] = 's'
       end
     end

@@ -15,9 +15,6 @@
 --   d  1: robots.txt disallowed its last URL, so leases show what comes next
 --   o  overrides: `delay-ms concurrency pause-until-ms below-minimum`, - for none
 
-local FIELDS = {'s', 'k', 'n', 'q', 'g', 'f', 'l', 'c', 'cd', 'p', 'b', 'h', 'v', 'x', 'xr', 'd', 'o'}
-local NUMBERS = {n = true, q = true, g = true, f = true, l = true, c = true, p = true, x = true}
-
 local PAGES_KNOWN = 5  -- good pages after which a host is known: refusals can mean that it has blocked us
 
 -- A map packed by us; nil for anything else.
@@ -32,12 +29,11 @@ local function unpacked(text)
 end
 
 local function look(host)
-  local values = on(TAG .. 'host:' .. host, 'HMGET', unpack(FIELDS))
-  local h = {}
-  for i, name in ipairs(FIELDS) do
-    if values[i] then h[name] = NUMBERS[name] and num(values[i]) or values[i] end
-  end
-  h.b = unpacked(h.b)
+  local values, h = on(TAG .. 'host:' .. host, 'HGETALL'), {}
+  for i = 1, #values, 2 do h[values[i]] = values[i + 1] end
+  h.n, h.q, h.g, h.l = num(h.n), num(h.q), num(h.g), num(h.l)
+  h.f, h.c, h.p, h.x = h.f and num(h.f), h.c and num(h.c), h.p and num(h.p), h.x and num(h.x)
+  if h.b then h.b = unpacked(h.b) end
   h.next, h.most, h.paused = h.n or 0, 1, 0
   if h.o then
     local delay, most, paused, below = string.match(h.o, '^(%S+) (%S+) (%S+) (%S+)$')

@@ -12,6 +12,7 @@
 
 local MOVE_MOST = 64
 local SHOWN_MOST = 64
+local NONE = {}
 
 local function reply(leases)
   local due = {on(TAG .. 'ready', 'ZRANGE', 0, 0, 'WITHSCORES')[2], on(TAG .. 'asleep', 'ZRANGE', 0, 0, 'WITHSCORES')[2],
@@ -31,15 +32,22 @@ end
 local function row(token, host, h, entry, o)
   local not_before = math.max(h.next, h.paused, o and o.u or 0)
   local since = o and (o.f or 0) > 0 and o.s and now - o.s or -1
-  local shown = {}
-  for _, other in ipairs(h.d and on(TAG .. 'back:' .. host, 'ZRANGE', 0, SHOWN_MOST) or shown) do
-    if other ~= entry then shown[#shown + 1] = other end
+  local shown, flags = NONE, h.below and 2 or 0
+  if h.d then
+    shown = {}
+    for _, other in ipairs(on(TAG .. 'back:' .. host, 'ZRANGE', 0, SHOWN_MOST)) do
+      if other ~= entry then shown[#shown + 1] = other end
+    end
   end
-  local name = origin_of(host, entry)
-  local has_pages = h.v and string.find(h.v, '|' .. name .. '|', 1, true)
-  local is_new = (num(string.match(h.h or '', '^%d+')) or 0) < PAGES_KNOWN
-  local others_have = is_new or (h.v and #h.v > (has_pages and #name + 2 or 1))
-  local flags = (has_pages and 1 or 0) + (h.below and 2 or 0) + (others_have and 4 or 0)
+  local is_known = h.h and (num(string.match(h.h, '^%d+')) or 0) >= PAGES_KNOWN
+  if h.v then
+    local name = origin_of(host, entry)
+    local has_pages = string.find(h.v, '|' .. name .. '|', 1, true)
+    if has_pages then flags = flags + 1 end
+    if not is_known or #h.v > (has_pages and #name + 2 or 1) then flags = flags + 4 end
+  elseif not is_known then
+    flags = flags + 4
+  end
   return {token, host, entry, math.max(0, not_before - now), o and o.f or 0, since, shown, flags}
 end
 
@@ -112,19 +120,20 @@ for _, host in ipairs(on(TAG .. 'ready', 'ZRANGEBYSCORE', '-inf', string.format(
     leased[n + 1], leased[n + 2] = token, host .. '\t' .. score_text(score) .. '\t' .. entry
     expiries[n + 1], expiries[n + 2] = expiry, token
     leases[#leases + 1] = row(token, host, h, entry, o)
-    gone[#gone + 1] = {host, h, entry, list, o}
+    h.host, h.entry, h.list, h.trouble = host, entry, list, o
+    gone[#gone + 1] = h
   end
 end
 if #leases > 0 then
   on(TAG .. 'leased', 'HSET', unpack(leased))
   on(TAG .. 'leases', 'ZADD', unpack(expiries))
   local in_flight = {}
-  for _, one in ipairs(gone) do
-    local host, h, entry, list, o = unpack(one, 1, 5)
+  for _, h in ipairs(gone) do
+    local host, o = h.host, h.trouble
     local key = TAG .. 'host:' .. host
     local size = (h.f or 0) + 1
     if h.most == 1 then
-      on(key, 'HSET', 's', 'f', unpack(h.f and {'f', size} or {}))
+      if h.f then on(key, 'HSET', 's', 'f', 'f', size) else on(key, 'HSET', 's', 'f') end
       in_flight[#in_flight + 1] = host
     else  -- its delay is from start to start
       local n = string.format('%d', math.max(h.next, now) + delay_of(h, num(ARGV[9]), num(ARGV[10]), num(ARGV[11])))
@@ -135,7 +144,7 @@ if #leases > 0 then
         save(host, h.b)
       end
     end
-    if list then redis.call('LPOP', list) else redis.call('ZREM', TAG .. 'back:' .. host, entry) end
+    if h.list then redis.call('LPOP', h.list) else redis.call('ZREM', TAG .. 'back:' .. host, h.entry) end
   end
   if #in_flight > 0 then redis.call('ZREM', TAG .. 'ready', unpack(in_flight)) end
 end

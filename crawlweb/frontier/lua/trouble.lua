@@ -99,6 +99,10 @@ end
 local function choose(host, h, latest, budget)
   local back, moved = TAG .. 'back:' .. host, 0
   local dead_host = (h.x or 0) > now and {d = h.x, r = h.xr}
+  if not h.b and not dead_host then  -- nearly always
+    local best = on(back, 'ZRANGE', 0, 0, 'WITHSCORES')
+    if best[1] and is_entry(best[1]) then return best[1], num(best[2]) end
+  end
   local function may_move()
     moved, budget.left = moved + 1, budget.left - 1
     return moved == 1 or budget.left >= 0
