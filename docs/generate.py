@@ -1,4 +1,4 @@
-"""Writes the pages that follow from tables in the code: settings, stats, Redis keys, figures of scale.
+"""Writes the pages that follow from tables in the code: settings, stats, failures, Redis keys, figures of scale.
 
 python docs/generate.py            writes them
 python docs/generate.py --check    says which are out of date, status 1 if one is
@@ -15,6 +15,7 @@ from pathlib import Path
 
 from crawlweb import addon, default_settings, stats
 from crawlweb.frontier import keys
+from crawlweb.policy import retry
 
 DOCS = Path(__file__).resolve().parent
 SCALE = DOCS / "decisions" / "scale.md"
@@ -99,6 +100,42 @@ def stats_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+def span(seconds: float) -> str:
+    size, unit = next(((size, unit) for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")) if seconds >= size), (1, "s"))
+    return f"{seconds / size:g} {unit}"
+
+
+def waits(wait: retry.Wait | None, decays: bool = False) -> str:
+    return "" if wait is None else f"{span(wait.first_s)} to {span(wait.most_s)}" + (", decays" if decays else "")
+
+
+def failures_page() -> str:
+    others = {"robots_unreachable": retry.UNREACHABLE_ROBOTS, "robots_elsewhere": retry.ROBOTS_ELSEWHERE}
+    rows = []
+    for kind, row in (retry.FAILURES | others).items():
+        tries = str(row.url_tries) if row.url else "" if row.origin else "final"
+        dead_after = str(row.origin_tries or "") + (", URLs wait" if kind == retry.WAITS_WITHOUT_SIBLING else "")
+        cells = (waits(row.url), tries, waits(row.origin, row.struggling), dead_after, waits(row.host, decays=True))
+        rows.append((f"`{kind}`", row.meaning, *cells))
+    lines = [
+        "# Failures",
+        "",
+        made("crawlweb/policy/retry.py"),
+        "A wait doubles with each failure in a row, from the first value up to the last, with a quarter of jitter.",
+        f"`Retry-After` prolongs it, up to {span(retry.RETRY_AFTER_CAP_S)}. *Decays*: it is halved by each answer, not ended by the first.",
+        "After its last try a URL is a dead letter.",
+        "",
+        f"A dead origin's URLs are dead letters for {span(retry.DEAD_S)}, twice as long each time up to a day; then one URL tries again.",
+        "*URLs wait*: those without another spelling do, until the origin is given up. Why: [politeness](decisions/politeness.md).",
+        "",
+        *table(("failure", "meaning", "the URL waits", "tries", "its origin waits", "dead after", "the host rests"), rows),
+        "",
+        f"An origin in trouble for {span(retry.GIVE_UP_S)} (mode `once`: `CRAWLWEB_GIVE_UP_S`) is given up: dead, whatever the failure.",
+        "In mode `continuous` a robots.txt that cannot be had for so long means that there are no rules.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
 def keys_page() -> str:
     lines = [
         "# Redis keys",
@@ -124,6 +161,7 @@ def scale_page() -> str:
 PAGES = {
     DOCS / "settings.md": settings_page,
     DOCS / "stats.md": stats_page,
+    DOCS / "failures.md": failures_page,
     DOCS / "redis-keys.md": keys_page,
     SCALE: scale_page,
 }
