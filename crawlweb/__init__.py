@@ -3,9 +3,11 @@
 The rooms, in the order in which a URL walks through them:
 
     seeds          what the user types, checked and streamed
-    policy/        decides: canonical form and URL key, host, scope, priority, robots.txt, retries — pure functions
-    frontier/      enforces: front queues, back queues, leases, the seen-set — Redis and Lua
+    policy/        decides: canonical form and URL key, host, scope, priority, robots.txt and other directives, retries,
+                   other spellings, refusals, addresses without a clock — pure functions
+    frontier/      enforces: front queues, back queues, leases, clocks of hosts and addresses, the seen-set — Redis and Lua
     worker         one process's share of the frontier: leases ahead, what to do with each, the end of the crawl
+    turns          a request waits for its address
     outbox         links and outcomes out in batches: a page is complete after its links are acknowledged
     crawl          the above, opened and closed together
     scheduler      Scrapy's engine on the one side, the crawl on the other
@@ -16,6 +18,7 @@ The rooms, in the order in which a URL walks through them:
     content/       one parse: links, title, text
     spider         links in bulk, one item a page
     addon          switches it all on in a Scrapy project
+    cli            the command crawlweb: hosts and their overrides, dead letters, audit
 
 docs/life-of-a-url.md walks one URL through all of it.
 """
