@@ -5,27 +5,41 @@ Web Crawler", 1999). A host's next-allowed time stands beside its queue and move
 
 Where a URL is, and what moves it:
 
-    place    key                from                                      to
-    inline   front:<k>          enqueue (unknown or idle host)            promote → back
-    park     park:<host>        enqueue (host waits, or back is full)     promote, lease, complete (refill) → back
-    back     back:<host>        enqueue (active host), refill, release    lease → leased
-    wait     wait               complete r, w (a time of its own)         lease → back
-    leased   leased, leases     lease                                     complete → done, dead, back, wait; reclaim → back, dead
-    dead     dead               complete x, r; reclaim; dead host         (kept)
+    place    key                     from                                         to
+    inline   front:<k>               enqueue, requeue (unknown or idle host)      promote → back
+    park     park:<host>             enqueue, requeue (host waits, back is full)  refill (promote, lease, complete) → back
+    back     back:<host>             enqueue, requeue (active host), refill,      lease → leased; blocked; of a dead origin: dead, wait,
+                                     release, reclaim; wait                       back under its other spelling. complete n → done
+    wait     wait                    complete r, w (a time of its own);           lease (due) → back
+                                     of an origin dead by TLS
+    blocked  wait:<host> <origin>    complete o, lease (its origin is blocked)    lease (its origin is due) → leased; as back, of a dead one
+    leased   leased, leases          lease                                        complete → done, dead, back, wait, blocked;
+                                                                                  reclaim → back, dead
+    dead     dead                    complete x, r; reclaim; dead origin or host  requeue → as if new
+
+Letters are ways to end a lease (lua/complete.lua). A short trouble of an origin rests the host, and moves no URL (lua/trouble.lua).
 
 Where a host with URLs is (`s` in host:<host>; a host whose URLs all wait by themselves is in none):
 
-    w waiting    a token with serial t stands in front queue k            promote → r, a
-    r ready      in `ready` at its next-allowed time                      lease → f
-    a asleep     in `asleep`: its time is over 60 s away, or it rests     lease (due) → r
-    f in flight  one of its URLs is leased                                complete, reclaim → r, a, w (end of its quantum), none
+    w waiting    a token with serial t stands in front queue k             promote → r, a, b, none
+    r ready      in `ready` at its next-allowed time                       lease → f, a, b, none (its origins are dead)
+    a asleep     in `asleep`: its time is over 60 s away, or it rests      lease (due), override (pause taken back) → r
+    b blocked    in `asleep`: all its URLs are of blocked origins          lease (due), a URL of another origin, news of one → r, a
+    f in flight  as many of its URLs are leased as may be: one, or what    complete, reclaim → r, a, b, w (end of its quantum), none
+                 an override allows (their number in f)
+
+A host that may have several leases at a time stands in `ready` beside them while it has fewer.
 
 Invariants, checked by `Frontier.audit` and the model-based test:
 
-* a URL stands in one place, a host in one; a host in flight has one lease;
+* a URL stands in one place, a host in one; a host in flight has one lease, or as many as `f` says;
 * enqueued - done = URLs in all places but dead;
-* the next lease of a host carries a not-before that is at least the delay after the end of the request before;
+* the next lease of a host carries a not-before that is at least the delay after the end of the request before (after its start, where
+  an override allows several);
+* no URL of a blocked or dead origin is leased before that is to be tried again;
 * a released URL gets its exact place back (its score).
+
+Addresses are no part of a partition: lua/ip.lua holds one for one request at a time, and tells refused hosts when to come again.
 
 Every call is repeatable: it carries (worker, number), and the partition gives the last answer again.
 """
