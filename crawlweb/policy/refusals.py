@@ -10,15 +10,29 @@ import re
 
 BLOCKED_FIRST_S = 6 * 3600.0  # a site that has blocked us is left alone for so long, twice as long each time
 BLOCKED_MOST_S = 7 * 86_400.0
-CHALLENGE_BYTES = 50_000  # a larger page has content beside its captcha
+CHALLENGE_BYTES = 16_384  # a larger page has content beside its captcha,
+CHALLENGE_TEXT_BYTES = 1_000  # and so has one with more text
 _SMALL_BYTES = 2_000
 _BODILESS = (204, 205)  # RFC 9110 §15.3.5, §15.3.6
-_CHALLENGE = re.compile(
-    rb"cf-chl|cf_chl|challenge-platform|_Incapsula_Resource|px-captcha|datadome|g-recaptcha|h-captcha|hcaptcha\.com|recaptcha/api|"
-    rb"aws-waf|awswaf|verify (?:that )?you are (?:a )?human|are you a robot|unusual traffic",
-    re.IGNORECASE,
+_CHALLENGES = (
+    b"cf-chl",
+    b"cf_chl",
+    b"challenge-platform",
+    b"_incapsula_resource",
+    b"px-captcha",
+    b"datadome",
+    b"g-recaptcha",
+    b"h-captcha",
+    b"hcaptcha.com",
+    b"recaptcha/api",
+    b"aws-waf",
+    b"awswaf",
+    b"you are human",
+    b"you are a human",
+    b"are you a robot",
+    b"unusual traffic",
 )
-_TAGS = re.compile(rb"<(?:script|style|head|title)\b.*?</(?:script|style|head|title)\s*>|<[^>]*>|&nbsp;|\s+", re.IGNORECASE | re.DOTALL)
+_UNSEEN = re.compile(rb"<(?:script|style|head|title)\b.*?</(?:script|style|head|title)\s*>|<[^>]*>|&nbsp;|\s+", re.IGNORECASE | re.DOTALL)
 
 
 def is_refusal(status: int, body: bytes) -> bool | None:
@@ -27,6 +41,9 @@ def is_refusal(status: int, body: bytes) -> bool | None:
         return status == 403
     if not 200 <= status < 300 or status in _BODILESS:
         return None
-    if len(body) <= _SMALL_BYTES and not _TAGS.sub(b"", body):
+    if len(body) <= _SMALL_BYTES and not _UNSEEN.sub(b"", body):
         return True
-    return len(body) <= CHALLENGE_BYTES and _CHALLENGE.search(body) is not None
+    if len(body) > CHALLENGE_BYTES:
+        return False
+    lower = body.lower()
+    return any(word in lower for word in _CHALLENGES) and len(_UNSEEN.sub(b"", body)) <= CHALLENGE_TEXT_BYTES

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crawlweb.policy.refusals import CHALLENGE_BYTES, is_refusal
+from crawlweb.policy.refusals import CHALLENGE_BYTES, CHALLENGE_TEXT_BYTES, is_refusal
 
 PAGE = b"<html><head><title>Tea</title></head><body><h1>Tea</h1><p>How to make it.</p></body></html>"
 CHALLENGES = [
@@ -58,9 +58,10 @@ def test_a_challenge_in_place_of_the_page_is_a_refusal(status: int, markup: byte
 
 @pytest.mark.parametrize("markup", CHALLENGES)
 def test_a_page_with_content_beside_its_captcha_is_none(markup: bytes) -> None:
-    content = b"<p>words</p>" * (CHALLENGE_BYTES // 12 + 1)
-    assert is_refusal(200, content + markup) is False
-    assert is_refusal(200, content[: CHALLENGE_BYTES - len(markup)] + markup) is True
+    assert is_refusal(200, b"<p>words</p>" * (CHALLENGE_BYTES // 12 + 1) + markup) is False
+    assert is_refusal(200, b"<p>words</p>" * (CHALLENGE_TEXT_BYTES // 5 + 1) + markup) is False, "a contact form of a small site"
+    hidden = b"<script>" + b"x" * (CHALLENGE_BYTES - 200) + b"</script>"
+    assert is_refusal(200, b"<p>words</p>" * 100 + hidden[: CHALLENGE_BYTES - 1_500] + b"</script>" + markup) is True
 
 
 @pytest.mark.parametrize(
