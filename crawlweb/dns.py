@@ -34,7 +34,11 @@ _ENDS_IN_NUMBER: Final = re.compile(r"(?:.*\.)?(?:\d+|0x[0-9a-f]*)")  # WHATWG U
 _IPV4_PARTS: Final = re.compile(r"(?:\d+|0x[0-9a-f]*)(?:\.(?:\d+|0x[0-9a-f]*)){0,3}")
 _SERVER: Final = re.compile(r"\[(?P<v6>[^]]+)\](?::(?P<p6>\d+))?|(?P<v4>[^:]+)(?::(?P<p4>\d+))?|(?P<bare>.+)")
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
-_NEVER_PUBLIC: Final = tuple(ipaddress.IPv6Network(net) for net in ("::/96", "64:ff9b:1::/48", "fec0::/10"))
+_GLOBAL_UNICAST: Final = ipaddress.IPv6Network("2000::/3")  # what IANA gives out of
+_NEVER_PUBLIC: Final = tuple(  # beside what `ipaddress` knows, which depends on the Python's age
+    ipaddress.ip_network(net)
+    for net in ("192.0.0.0/24", "192.88.99.0/24", "168.63.129.16/32", "3fff::/20")  # RFC 6890, 7526; a cloud's metadata; RFC 9637
+)
 
 _KINDS: Final = {
     aiodns.error.ARES_ENODATA: "dns_nxdomain",
@@ -77,9 +81,9 @@ def is_public(ip: str) -> bool:
             inner = ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)
         if inner is not None:
             return is_public(str(inner))
-        if address.scope_id or any(address in net for net in _NEVER_PUBLIC):
+        if address.scope_id or address not in _GLOBAL_UNICAST:
             return False
-    return address.is_global and not address.is_multicast
+    return address.is_global and not address.is_multicast and not any(address in net for net in _NEVER_PUBLIC)
 
 
 def parse_servers(servers: str | Iterable[str]) -> list[str]:
