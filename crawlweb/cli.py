@@ -350,7 +350,8 @@ def _override_cells(override: Override) -> tuple[str, str, str, str]:
 def _letter(letter: DeadLetter) -> dict[str, Any]:
     entry = letter.entry
     url = without_credentials(entry.url) if entry else ""
-    return {"at": letter.at, "host": letter.host, "reason": letter.reason, "tries": entry.failures if entry else 0, "url": url}
+    tries = entry.failures if entry else 0
+    return {"at": letter.at, "host": letter.host, "reason": letter.reason, "tries": tries, "url": url, "error": letter.error}
 
 
 def _moment(unix_s: float) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from urllib.parse import urljoin
 
-from .errors import FetchError, LeaseExpired, StoreError
+from .errors import FetchError, LeaseExpired, StoreError, without_credentials
 from .frontier.rows import GOOD_PAGE, NORMAL, UNCHECKED, KeptNow, Lease, Link, OriginFailed, Outcome, PageSeen, PushedBack, Refused
 from .policy import refusals, retry, robots
 from .policy.canonical import Canonicalizer, request_key
@@ -97,9 +97,9 @@ class Judge:
         kind = retry.status_kind(status)
         if job.robots_url:
             answer = robots.judge(status, body or b"", location, job.robots_url, job.robots_hops)
-            return self._robots(job, answer, kind or "bad_response", retry_after_s, sent)
+            return self._robots(job, answer, kind or "bad_response", f"status {status}", retry_after_s, sent)
         if kind:
-            return self._failed(job, kind, sent, retry_after_s)
+            return self._failed(job, kind, sent, f"status {status}", retry_after_s)
         done = Outcome(job.lease, "d", sent.ended, sent.latency_s)
         if follow and status in REDIRECTS:
             stat, link = self._redirect(job, status, location)
@@ -123,14 +123,15 @@ class Judge:
             kind = "error"
         if kind in ("timeout", "connect_timeout"):
             sent = replace(sent, latency_s=self._timeout_s)
-        return self._failed(job, kind, sent)
+        detail = without_credentials(str(error).removeprefix(f"{kind}: ")) if error else ""
+        return self._failed(job, kind, sent, detail)
 
-    def _failed(self, job: Job, kind: str, sent: Sent, retry_after_s: float | None = None) -> Verdict:
+    def _failed(self, job: Job, kind: str, sent: Sent, error: str, retry_after_s: float | None = None) -> Verdict:
         lease, row, stat = job.lease, retry.FAILURES[kind], f"errors/{kind}"
         is_final = row.url is None and row.origin is None
         if job.robots_url and (job.robots_hops or (not is_final and row.origin_tries is None)):
-            return replace(self._unreachable(job, kind, sent, retry_after_s), stat=stat)
-        outcome = Outcome(lease, "o", sent.ended, sent.latency_s, origin=job.origin)
+            return replace(self._unreachable(job, kind, error, retry_after_s, sent), stat=stat)
+        outcome = Outcome(lease, "o", sent.ended, sent.latency_s, origin=job.origin, error=error)
         if is_final:
             return Verdict(replace(outcome, way="x", arg=kind), stat, is_last=not job.robots_url)
         if row.origin:
@@ -165,10 +166,10 @@ class Judge:
 
     # -- robots.txt ----------------------------------------------------------------------------------------------------
 
-    def _robots(self, job: Job, answer: robots.Answer, kind: str, retry_after_s: float | None, sent: Sent) -> Verdict:
-        """An answer to a request for robots.txt, whosever turn it took. `kind`: the failure that it is, if it is none."""
+    def _robots(self, job: Job, answer: robots.Answer, kind: str, error: str, retry_after_s: float | None, sent: Sent) -> Verdict:
+        """An answer to a request for robots.txt, whosever turn it took. `kind`, `error`: the failure that it is, if it is none."""
         if answer.decision in ("unreachable", "defer"):
-            return self._unreachable(job, kind, sent, retry_after_s)
+            return self._unreachable(job, kind, error, retry_after_s, sent)
         if answer.decision != "redirect":
             return self._known(job, answer, f"robots/fetched/{answer.why or answer.decision}", sent)
         released = Outcome(job.lease, "l", sent.ended, sent.latency_s, origin=job.origin)
@@ -196,11 +197,11 @@ class Judge:
             return Verdict(done, stat, is_last=False, robots=answer, news=lambda lease: Outcome(lease, "l", robots=kept))
         return Verdict(Outcome(job.lease, "l", sent.ended, sent.latency_s, robots=kept), stat, is_last=False, robots=answer)
 
-    def _unreachable(self, job: Job, kind: str, sent: Sent, retry_after_s: float | None) -> Verdict:
+    def _unreachable(self, job: Job, kind: str, error: str, retry_after_s: float | None, sent: Sent) -> Verdict:
         """An older copy is obeyed; else the origin's URLs wait. In a crawl that goes on, 30 days of it mean that there are no rules."""
         lease, row = job.lease, retry.FAILURES[kind]
         stat = "robots/fetched/defer" if kind == "http_429" else "robots/fetched/unreachable"
-        released = Outcome(lease, "l", sent.ended, sent.latency_s, origin=job.origin)
+        released = Outcome(lease, "l", sent.ended, sent.latency_s, origin=job.origin, error=f"{kind}, {error}" if error else kind)
         if row.host:
             released = replace(released, pushed_back=self._pushed_back(row.host, retry_after_s))
         failed = self._origin_failed("robots_unreachable", retry.UNREACHABLE_ROBOTS, retry_after_s)
@@ -209,8 +210,7 @@ class Judge:
         if job.is_robots_link:
             trouble = self._origin_failed(kind, row, retry_after_s) if row.origin else None
             told = replace(released, way="d", origin="", failed=trouble)
-            origin = job.origin
-            news = None if job.has_stale else lambda lease: Outcome(lease, "l", origin=origin, failed=failed)
+            news = None if job.has_stale else lambda lease: Outcome(lease, "l", origin=job.origin, failed=failed, error=released.error)
             return Verdict(told, stat, is_last=False, news=news)
         if job.stale_robots is not None:
             return self._obey_stale(job, released, retry_after_s or 0.0, "robots/fetched/stale")

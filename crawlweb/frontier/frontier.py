@@ -306,5 +306,6 @@ class Frontier:
             for text in cast(list[bytes], await self.redis.lrange(self.key(p, "dead"), 0, most - 1)):
                 with contextlib.suppress(ValueError):
                     _, host, reason, data = text.split(b"\t", 3)
-                    letters.append((host.decode(), reason.decode(), codec.decode(data, host.decode())))
+                    kind = reason.partition(b": ")[0]
+                    letters.append((host.decode(), kind.decode(), codec.decode(data, host.decode())))
         return letters

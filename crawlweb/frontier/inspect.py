@@ -81,6 +81,7 @@ class DeadLetter:
     host: str
     reason: str
     entry: Entry | None
+    error: str = ""  # the last one, in words
 
 
 async def begun(redis: Redis, crawl: str, worker: str, suffixes: str) -> Frontier:
@@ -218,7 +219,8 @@ def _letter(row: bytes) -> DeadLetter | None:
     entry = None
     with contextlib.suppress(ValueError):
         entry = codec.decode(data, _text(host))
-    return DeadLetter(_number(ms) / 1000, _text(host), _text(reason), entry)
+    kind, _, error = _text(reason).partition(": ")
+    return DeadLetter(_number(ms) / 1000, _text(host), kind, entry, error)
 
 
 async def _waiting(frontier: Frontier, partition: int, host: str) -> int:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ..records import Entry
 
+MAX_ERROR_CHARS = 120
+_ONE_LINE = re.compile(r"[\x00-\x1f\x7f]+")
 NORMAL, EXACT, UNCHECKED = 0, 10, 20  # how a link is tested: the seen-set, the exact set (seeds), not at all
 
 
@@ -114,6 +117,7 @@ class Outcome:
     pushed_back: PushedBack | None = None
     stale_robots: tuple[str, float] | None = None  # origin; seconds that the copy of its robots.txt still holds
     page: PageSeen | None = None
+    error: str = field(default="", compare=False)  # in words, for the dead letter
 
     def signs(self) -> dict[str, object] | None:
         signs: dict[str, object] = {}
@@ -126,6 +130,8 @@ class Outcome:
         if b := self.pushed_back:
             give_up_ms = -1 if b.give_up_s is None else ms(b.give_up_s)
             signs["p"] = (ms(b.gap_s), ms(b.most_s), b.jitter, ms(b.retry_after_s), give_up_ms, b.reason)
+        if self.error:
+            signs["e"] = _ONE_LINE.sub(" ", self.error)[:MAX_ERROR_CHARS]
         if self.robots_hop:
             signs["h"] = self.robots_hop
         if self.stale_robots:

@@ -308,8 +308,8 @@ def test_an_origin_in_trouble_is_shown_with_what_waits_for_it(crawl: Crawl) -> N
 
 
 def test_the_fields_of_a_host_are_those_that_the_scripts_read() -> None:
-    text = (ROOT / "crawlweb" / "frontier" / "lua" / "host.lua").read_text()
-    read = set(re.findall(r"'(\w+)'", text.partition("local FIELDS = {")[2].partition("}")[0]))
+    texts = [path.read_text() for path in (ROOT / "crawlweb" / "frontier" / "lua").glob("*.lua")]
+    read = {name for text in texts for pair in re.findall(r"\bh\.(\w+)|\b(?:HMGET|HGET)', '(\w+)'", text) for name in pair}
     assert set(HOST_FIELDS) - read == set()
 
 
@@ -380,12 +380,12 @@ def test_dead_letters_are_listed_newest_first(buried: Crawl, options: tuple[str,
 def test_a_dead_letter_tells_when_where_why_and_after_how_many_tries(crawl: Crawl) -> None:
     async def fail(frontier: Frontier) -> None:
         await enqueue(frontier, "https://user:secret@a.org/")
-        await fetch(frontier, "a.org", way="r", arg=[1, "timeout"])
+        await fetch(frontier, "a.org", way="r", arg=[1, "timeout"], error="after 10 s:\tnothing")
 
     crawl.do(fail)
     head, row = crawl.says("dead").splitlines()
-    assert head.split() == ["at", "host", "reason", "tries", "url"]
-    assert row.split()[2:] == ["a.org", "timeout", "1", "https://a.org/"]
+    assert head.split() == ["at", "host", "reason", "tries", "url", "error"]
+    assert row.split()[2:] == ["a.org", "timeout", "1", "https://a.org/", "after", "10", "s:", "nothing"]
     moment = datetime.fromisoformat(" ".join(row.split()[:2]))
     assert abs(moment.timestamp() - crawl.json("dead")[0]["at"]) < 1
 

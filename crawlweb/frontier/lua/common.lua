@@ -74,8 +74,10 @@ local function quarantine(what, text)
   count('quarantined')
 end
 
-local function dead_letter(host, entry, reason)
-  on(TAG .. 'dead', 'LPUSH', string.format('%d', now) .. '\t' .. host .. '\t' .. reason .. '\t' .. entry)
+-- `cause`: the last error, in words, if known.
+local function dead_letter(host, entry, reason, cause)
+  local why = cause and reason .. ': ' .. cause or reason
+  on(TAG .. 'dead', 'LPUSH', string.format('%d', now) .. '\t' .. host .. '\t' .. why .. '\t' .. entry)
   count('done')
   count('dead')
 end

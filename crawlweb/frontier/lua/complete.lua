@@ -19,6 +19,7 @@
 --                     at origin, if it is not the entry's    p  push-back: [first gap ms, most gap ms, jitter factor, Retry-After
 --                        ms, Retry-After that is too long to wait for (-1: none), reason]: the host is dead so long
 --                     s  [origin, ms]: its robots.txt could not be had, the copy that is kept holds so long
+--                     e  the error in words, for the dead letter
 --                     h  [origin, value, ms it lives]: where its robots.txt redirects to
 --                     k  a good page: 0; one that looks like a refusal: [first rest ms, most rest ms, give-up ms (-1: never), ms dead]
 -- Returns  a letter for each: k done as asked, x a dead letter now, g the lease was gone (only the clock moved)
@@ -133,7 +134,7 @@ for i, op in ipairs(ops) do
   local origin = signs.at or (robots and robots[1]) or (is_held and origin_of(host, entry)) or ''
   if signs.o and (is_held or token == '') then
     h.b = h.b or {}
-    rest_ms = origin_failed(host, h.b, origin, signs.o)
+    rest_ms = origin_failed(host, h.b, origin, signs.o, signs.e)
     save(host, h.b)
   elseif (age >= 0 or token == '') and not signs.p and not signs.s and h.b and h.b[origin] then
     gap_ms = origin_answered(host, h.b, origin, min_ms)
@@ -174,7 +175,7 @@ for i, op in ipairs(ops) do
       end
       put(set, 'd', 1)
     elseif way == 'x' then
-      dead_letter(host, entry, arg)
+      dead_letter(host, entry, arg, signs.e)
       out[#out] = 'x'
     elseif way == 'q' then
       quarantine(arg, entry)
@@ -184,7 +185,7 @@ for i, op in ipairs(ops) do
     elseif way == 'r' then
       entry = bump(entry, 2)
       if digit(entry, 2) >= arg[1] then
-        dead_letter(host, entry, arg[2])
+        dead_letter(host, entry, arg[2], signs.e)
         out[#out] = 'x'
       else
         on(TAG .. 'wait', 'ZADD', ms(now + wait), host .. '\t' .. score_text(score) .. '\t' .. entry)

@@ -8,7 +8,7 @@
 --   l  average latency ms            c  largest crawl-delay ms of its origins    cd  msgpack: origin → {crawl-delay ms, since ms}
 --   p  gap ms after push-back (429), halved by every answer
 --   b  msgpack: origins in trouble → {u blocked until ms, f failures in a row, s ms of the first of them, g gap ms, d dead until ms,
---      m times dead, r reason, p 1: struggling, y 1: its URLs wait}
+--      m times dead, r reason, e last error, p 1: struggling, y 1: its URLs wait}
 --   h  how it looks: pages, share of refusals in millionths, since ms, times: a site that has blocked us (complete)
 --   v  origins that had pages, `|` around each: the last few that were new
 --   x  dead until ms                 xr  why

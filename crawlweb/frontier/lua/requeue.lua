@@ -12,7 +12,8 @@ local moved = 0
 for _ = 1, math.min(num(ARGV[3]), on(dead, 'LLEN')) do
   local text = redis.call('LINDEX', dead, -1)
   local host, why, entry = string.match(text, '^%d+\t([^\t]+)\t([^\t]*)\t(.*)$')
-  if host and is_entry(entry) and (reason == '' or why == reason) and (only == '' or host == only) then
+  local kind = why and string.match(why, '^(.-): ') or why
+  if host and is_entry(entry) and (reason == '' or kind == reason) and (only == '' or host == only) then
     entry = string.sub(entry, 1, 1) .. '00' .. string.sub(entry, 4)
     local h = look(host)
     if h.x then on(TAG .. 'host:' .. host, 'HDEL', 'x', 'xr', 'h') end

@@ -39,10 +39,11 @@ end
 -- An origin failed. `how`: {reason, first gap ms, most gap ms, jitter factor, Retry-After ms, dead after so many in a row (0: never), ms dead,
 -- ms of trouble after which it is given up (-1: never), 1: it is struggling, so the gap stays and is halved by every answer, 1: dead by tries,
 -- its URLs that have no other spelling wait}. Returns ms that the host rests; 0: the origin is blocked, or dead.
-local function origin_failed(host, b, origin, how)
+local function origin_failed(host, b, origin, how, cause)
   local o = b[origin] or {}
   b[origin] = o
   o.f, o.s, o.r, o.p = (o.f or 0) + 1, o.s or now, how[1], how[9]
+  o.e = cause
   o.g = math.min(how[3], math.max(how[2], (o.g or 0) * 2))
   local rest_ms = math.max(how[5], math.floor(o.g * how[4]))
   local given_up = how[8] >= 0 and (now - o.s >= how[8] or how[5] > how[8])
@@ -90,7 +91,7 @@ local function give_up(host, b, score, entry, o)
   elseif o.y == 1 then
     on(TAG .. 'wait', 'ZADD', string.format('%d', o.d), host .. '\t' .. score_text(score) .. '\t' .. entry)
   else
-    dead_letter(host, entry, o.r or 'dead')
+    dead_letter(host, entry, o.r or 'dead', o.e)
   end
 end
 
