@@ -37,8 +37,8 @@ _UNSEEN = re.compile(rb"<(?:script|style|head|title)\b.*?</(?:script|style|head|
 
 def is_refusal(status: int, body: bytes) -> bool | None:
     """None: the response tells nothing of it (a redirect, a missing page, a failure)."""
-    if status in (401, 403, 407, 451):
-        return status == 403
+    if status == 403:
+        return True
     if not 200 <= status < 300 or status in _BODILESS:
         return None
     if len(body) <= _SMALL_BYTES and not _UNSEEN.sub(b"", body):

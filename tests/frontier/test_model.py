@@ -352,7 +352,7 @@ class FrontierModel(RuleBasedStateMachine):
             other = f"{scheme}://{rest.removeprefix('www.') if rest.startswith('www.') else 'www.' + rest}"
         else:
             other = f"{'http' if scheme == 'https' else 'https'}://{rest}"
-        return replace(entry, url=other, sibling=True)
+        return replace(entry, url=other, sibling=2)
 
     def has_other_spelling(self, host: Host, url: Url, now: int) -> bool:
         other = self.other_spelling(url, host.of(url).reason)
@@ -414,7 +414,7 @@ class FrontierModel(RuleBasedStateMachine):
                 arg = self.rig.sync.zrange(self.rig.key(f"back:{got.host}", p), 0, 1) if self.is_zset(f"back:{got.host}", p) else []
             ended = None if ago is None else self.rig.worker_s() - ago / 1000
             latency_s = None if latency is None else latency / 1000
-            row = Outcome(got, way, ended, latency_s, wait / 1000, arg, robots, "", failed, pushed_back, None, page)
+            row = Outcome(got, way, ended, latency_s, wait / 1000, arg, robots, failed=failed, pushed_back=pushed_back, page=page)
             rows.append(row)
             expected += self.end(p, row, now, ago, latency, wait)
         letters = self.call(worker, mode, lambda f: f.complete(p, rows))

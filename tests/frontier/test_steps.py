@@ -666,6 +666,30 @@ def test_a_host_with_as_many_in_flight_as_it_may_gets_no_lease_when_one_ends(rig
         rig.check()
 
 
+def test_a_token_of_a_host_whose_last_urls_were_disallowed_meanwhile_is_skipped(redis_url: str) -> None:
+    rig = Rig(redis_url, constants={"QUANTUM_URLS": 1}, active_hosts=1)
+    rig.enqueue(*links("a.org", 4))
+    rig.run(rig.f.override("a.org", Override(0.0, 2, None, True)))
+    (disallowed,) = rig.lease()
+    rig.complete(disallowed, "n", ago_ms=None, arg=[])
+    (first,) = rig.lease()
+    (second,) = rig.lease()
+    assert len(second.shown) == 1
+    rig.enqueue(*(link(f"other{n}.org") for n in range(3)))
+    rig.complete(first)
+    assert rig.state("a.org") == "w"
+    rig.complete(second, "n", ago_ms=None, arg=[data for data, _ in second.shown])
+    hosts = set()
+    for _ in range(8):
+        for lease in rig.lease():
+            hosts.add(lease.host)
+            rig.complete(lease)
+        rig.later(1_000)
+    assert hosts == {f"other{n}.org" for n in range(3)}
+    assert rig.check()["pending"] == 0
+    rig.close()
+
+
 def test_a_crawl_delay_is_forgotten_after_a_month_without_its_robots_txt(rig: Rig) -> None:
     rig.enqueue(*links("a.org", 9))
     (lease,) = rig.lease()

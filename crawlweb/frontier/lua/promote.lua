@@ -3,7 +3,7 @@
 -- The queue that the i-th pick begins with follows the ruler sequence 0 1 0 2 0 1 0 3 ...: half of the picks are for queue 0, a quarter for
 -- queue 1, ..., so no queue starves; an empty one yields to the best that is not.
 
-local function promote(target, look)
+local function promote(target, tokens_most)
   local active = on(TAG .. 'ready', 'ZCARD') + on(TAG .. 'leases', 'ZCARD')
   if active >= target or (tokens <= 0 and active > 0) then return end
   local size, total = {}, 0
@@ -12,8 +12,8 @@ local function promote(target, look)
     total = total + size[k]
   end
   tokens = total
-  while active < target and look > 0 and total > 0 do
-    look = look - 1
+  while active < target and tokens_most > 0 and total > 0 do
+    tokens_most = tokens_most - 1
     pick = pick + 1
     local k, rest = 0, pick
     while rest % 2 == 0 and k < 9 do
