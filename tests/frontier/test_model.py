@@ -49,6 +49,7 @@ LONG = bool(os.environ.get("MODEL_LONG"))
 SHRINK = bool(os.environ.get("MODEL_SHRINK"))  # a failure made small takes minutes
 LOOK_MS, LEASE_MS, MIN_MS, FACTOR, CAP_MS = 500, 60_000, 1_000, 10, 30_000
 MAX_EXPIRIES = 3
+MOVED_MOST = 128
 RETRIES, DEAD_MS = 3, 600_000
 SOFT_REST_MS, SOFT_FAILURES, VISIBLE, DEAD_MOST_MS = 20_000, 3, 16, 86_400_000
 PAGES_BEFORE, REFUSALS = 5, 800_000
@@ -326,7 +327,8 @@ class FrontierModel(RuleBasedStateMachine):
                     origin.until_ms = now + LEASE_MS
         self.all_leases += leases
         self.redis_holds_what_the_model_holds()  # counts what was merged
-        if most == 8 and self.active_hosts is None:
+        moved = sum(not self.is_free(self.hosts[u.host], u, now) for u in part.urls)  # a call moves so many out of the way at the most
+        if most == 8 and self.active_hosts is None and moved < MOVED_MOST:
             for name in self.names[p]:
                 host = self.hosts[name]
                 busy = sum(h.url.host == name for h in part.held.values()) > 0
