@@ -5,17 +5,17 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from urllib.parse import urljoin
 
 from .errors import FetchError, LeaseExpired, StoreError, without_credentials
 from .frontier.rows import GOOD_PAGE, NORMAL, UNCHECKED, KeptNow, Lease, Link, OriginFailed, Outcome, PageSeen, PushedBack, Refused
+from .job import ROBOTS_FOR, Job, robots_request
 from .policy import refusals, retry, robots
 from .policy.canonical import Canonicalizer, request_key
 from .policy.hosts import is_on_host
 from .policy.siblings import origin_sibling, slash_sibling
 from .records import Entry
-from .worker import ROBOTS_FOR, Job, robots_request
 
 STORE_FULL_WAIT_S = 30.0
 STALE_S = 600.0  # an old copy of a robots.txt that cannot be renewed holds so long, then it is asked for again
@@ -37,7 +37,7 @@ class Verdict:
     """The outcome for the frontier; `stat`: what else to count; `link`: a redirect's target, another spelling, a robots.txt elsewhere.
 
     `is_last`: nothing follows for this URL, so the spider is shown the response or the error (as with Scrapy's own retries and redirects).
-    `robots`: what is known now of the job's origin. `news`: what the host that a robots.txt was fetched for must be told.
+    `robots`: the answer that was found for the job's origin, or holds for it; `rules`: those in it. `news`: what the host that a robots.txt was fetched for must be told.
     """
 
     outcome: Outcome
@@ -45,6 +45,7 @@ class Verdict:
     link: Link | None = None
     is_page: bool = False
     is_last: bool = True
+    rules: robots.Rules | None = field(default=None, compare=False)
     robots: robots.Answer | None = None
     news: Callable[[Lease], Outcome] | None = None
 
@@ -194,8 +195,8 @@ class Judge:
         kept = KeptNow(job.origin, answer.pack(), round(robots.KEPT_S * 1000), delay_ms, tuple(rules.sitemaps[:SITEMAPS_MOST]))
         if job.is_robots_link:
             done = Outcome(job.lease, "d", sent.ended, sent.latency_s)
-            return Verdict(done, stat, is_last=False, robots=answer, news=lambda lease: Outcome(lease, "l", robots=kept))
-        return Verdict(Outcome(job.lease, "l", sent.ended, sent.latency_s, robots=kept), stat, is_last=False, robots=answer)
+            return Verdict(done, stat, is_last=False, robots=answer, rules=rules, news=lambda lease: Outcome(lease, "l", robots=kept))
+        return Verdict(Outcome(job.lease, "l", sent.ended, sent.latency_s, robots=kept), stat, is_last=False, robots=answer, rules=rules)
 
     def _unreachable(self, job: Job, kind: str, error: str, retry_after_s: float | None, sent: Sent) -> Verdict:
         """An older copy is obeyed; else the origin's URLs wait. In a crawl that goes on, 30 days of it mean that there are no rules."""
@@ -220,8 +221,10 @@ class Judge:
 
     def _obey_stale(self, job: Job, released: Outcome, retry_after_s: float, stat: str, link: Link | None = None) -> Verdict:
         """The old copy of robots.txt holds for a while."""
+        assert job.stale_robots is not None
         held = replace(released, stale_robots=(job.origin, max(STALE_S, retry_after_s)), wait_s=retry_after_s)
-        return Verdict(held, stat, link, is_last=False, robots=job.stale_robots)
+        rules = robots.Rules(job.stale_robots, delay_cap_s=self._crawl_delay_cap_s)
+        return Verdict(held, stat, link, is_last=False, robots=job.stale_robots, rules=rules)
 
     def _robots_link(self, job: Job, answer: robots.Answer) -> Link | None:
         """The robots.txt of an origin, to be fetched from another host when that host's clock allows."""

@@ -18,14 +18,15 @@ from .default_settings import NAMES, Config, load
 from .download import resolver_of
 from .errors import ConfigError, FetchError, FrontierError
 from .frontier.rows import EXACT, NORMAL, UNCHECKED, Link, Outcome
+from .job import Job
 from .outcome import Judge, Sent, Verdict
 from .policy.addresses import Exceptions
 from .policy.canonical import Canonicalizer
 from .policy.priority import SEED_QUEUE, front_queue, path_depth
 from .records import Entry, Target
 from .requests import LocalRequests, NotSerialisable, fingerprint, from_fields, to_fields
+from .rulebook import RULES_S, STALE_S
 from .seeds import SpiderArguments
-from .worker import RULES_S, STALE_CACHED_S, Job
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
@@ -287,8 +288,8 @@ class Scheduler(BaseScheduler):
     def _learn(self, job: Job, verdict: Verdict) -> None:
         """What a request for robots.txt brought."""
         worker = self.crawl.worker
-        if verdict.robots is not None and verdict.robots.decision != "redirect":
-            worker.learn_rules(job.origin, verdict.robots, STALE_CACHED_S if verdict.outcome.stale_robots else RULES_S)
+        if verdict.rules is not None:
+            worker.rulebook.learn(job.origin, verdict.rules, STALE_S if verdict.outcome.stale_robots else RULES_S)
         if verdict.news is not None:
             worker.tell(job, verdict.news)
 

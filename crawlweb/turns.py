@@ -18,7 +18,7 @@ from .frontier.frontier import Frontier
 from .records import boottime
 
 if TYPE_CHECKING:
-    from .worker import Job
+    from .job import Job
 
 TICK_S = 0.01  # wishes and ends wait so long for company
 AHEAD_S = 0.02  # an address is asked for so long before its request is due

@@ -10,19 +10,19 @@ import heapq
 import itertools
 import logging
 import math
-from collections import OrderedDict, defaultdict
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import Any
 
 from .errors import FrontierError
 from .frontier.frontier import Frontier
 from .frontier.meta import SEEDING_S, Meta
 from .frontier.rows import Lease, Link, Outcome
-from .outbox import FLUSH_S, Ended, Outbox, Ticket, Told
+from .job import ROBOTS_FOR, Job, robots_requested
+from .outbox import FLUSH_S, Ended, Outbox, Told
 from .policy import robots
 from .policy.hosts import is_on_host, parse
 from .records import boottime
+from .rulebook import Kept, Rulebook
 from .turns import IpTurns
 
 logger = logging.getLogger(__name__)
@@ -32,56 +32,9 @@ LINKS_WAITING = 100_000  # no page is begun while more links than this wait to b
 POLL_MAX_S = 1.0  # a partition that nothing is known of is asked this often
 POLL_MIN_S = 0.01
 POLLS_AT_ONCE = 16
-RULES_CACHED = 20_000
-RULES_S = 3600.0
-STALE_CACHED_S = 60.0  # rules of a robots.txt that could not be renewed
 NEVER_SEEDED_S = 60.0
 CLOSE_S = 30.0
-ROBOTS_FOR = "robots"  # in an entry's request: it is the robots.txt of an origin of another host
-
-
-@dataclass(slots=True)
-class Job:
-    """A lease and what to do with it: fetch its page, or (`robots_url`) the robots.txt of `origin`, which must be known first.
-
-    `robots_host`: the host of that origin. `stale_robots`: an old copy, `has_stale`: there is one.
-    `ip`: the address whose turn was taken, usable until `ip_until` (boottime).
-    """
-
-    lease: Lease
-    origin: str
-    robots_url: str = ""
-    robots_hops: int = 0
-    robots_host: str = ""
-    has_stale: bool = False
-    stale_robots: robots.Answer | None = None
-    ip: str = ""
-    ip_until: float = math.inf
-    ticket: Ticket = field(default_factory=Ticket)
-
-    @property
-    def is_robots_link(self) -> bool:
-        """The lease is for the robots.txt of an origin that redirects to this URL; else that origin's page waits for it."""
-        return ROBOTS_FOR in self.lease.entry.request
-
-    @property
-    def until(self) -> float:
-        """The request must have ended then; boottime."""
-        return min(self.lease.expires, self.ip_until)
-
-
-def robots_request(host: str, origin: str, hops: int, has_stale: bool = False) -> dict[str, object]:
-    return {ROBOTS_FOR: [host, origin, hops, int(has_stale)]}
-
-
-def robots_requested(request: Mapping[str, object]) -> tuple[str, str, int, bool] | None:
-    """The arguments of `robots_request`; None: it is another request. ValueError: it is none of ours."""
-    if ROBOTS_FOR not in request:
-        return None
-    match request[ROBOTS_FOR]:
-        case [str(host), str(origin), int(hops), int(stale)] if is_on_host(origin + "/", host) and 0 < hops <= robots.MAX_HOPS:
-            return host, origin, hops, bool(stale)
-    raise ValueError("not a request for a robots.txt")
+SHOWN_S = 0.005  # the time to look at what comes next on a host that disallows much
 
 
 class Worker:
@@ -113,14 +66,14 @@ class Worker:
         self.seeding = 0
         self._capacity, self._fetch_s, self._once, self._max_pages = capacity, fetch_s, once, max_pages
         self._wake, self._ended, self._count, self._url_key, self._starting = wake, ended, count, url_key, starting
-        self._address_of, self._crawl_delay_cap_s = address_of, crawl_delay_cap_s
+        self._address_of = address_of
+        self.rulebook = Rulebook(frontier, count, crawl_delay_cap_s)
         self._turns = IpTurns(frontier, self._turn_came, self._turn_refused)
         self._jobs: list[tuple[float, int, Job]] = []  # heap by not-before
         self._order = itertools.count()
         self._due = [0.0] * frontier.partitions
         self._turn = 0
         self._poll = asyncio.Event()
-        self._rules: OrderedDict[str, tuple[float, robots.Rules]] = OrderedDict()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._wake_at: asyncio.TimerHandle | None = None
         self._started = 0.0
@@ -171,13 +124,6 @@ class Worker:
     def give_back(self, job: Job) -> None:
         self._count("leases/returned")
         self.finish(job, Outcome(job.lease, "l"))
-
-    def rules_of(self, origin: str) -> robots.Rules | None:
-        found = self._rules.get(origin)
-        if found is None or found[0] < boottime():
-            return None
-        self._rules.move_to_end(origin)
-        return found[1]
 
     @property
     def busy(self) -> bool:
@@ -258,48 +204,13 @@ class Worker:
                 if not ok:
                     self.finish(Job(lease, ""), Outcome(lease, "l", wait_s=1.0))
             leases = [lease for lease, ok in zip(leases, allowed, strict=True) if ok]
-        known = await self._known_robots(leases)
+        kept = await self.rulebook.look_up(lease for lease in leases if ROBOTS_FOR not in lease.entry.request)
         for lease in leases:
-            self._make_job(lease, known)
+            self._make_job(lease, kept.get(robots.origin_of(lease.entry.url), Kept()))
         if leases:
             self._wake()
 
-    async def _known_robots(self, leases: Iterable[Lease]) -> dict[str, tuple[robots.Answer | None, robots.Answer | None]]:
-        """What Redis has for the origins whose rules are not in memory: an old copy, and a redirect. Learns what is fresh or holds."""
-        unknown: dict[str, list[str]] = defaultdict(list)
-        for lease in leases:
-            origin = robots.origin_of(lease.entry.url)
-            if self.rules_of(origin) is None and origin not in unknown[lease.host] and ROBOTS_FOR not in lease.entry.request:
-                unknown[lease.host].append(origin)
-        known: dict[str, tuple[robots.Answer | None, robots.Answer | None]] = {}
-        asked = [(host, origins) for host, origins in unknown.items() if origins]
-        for (_, origins), rows in zip(asked, await asyncio.gather(*(self.frontier.robots(h, o) for h, o in asked)), strict=True):
-            for origin, kept in zip(origins, rows, strict=True):
-                if kept is None:
-                    continue
-                answer, hop = self._unpacked(kept.value), self._unpacked(kept.hop)
-                known[origin] = answer, hop if hop and hop.decision == "redirect" else None
-                if answer is not None and answer.decision != "redirect":
-                    fresh_s = answer.ttl_s - (robots.KEPT_S - kept.left_s)
-                    if fresh_s > 0 or kept.holds:
-                        self.learn_rules(origin, answer, fresh_s if fresh_s > 0 else STALE_CACHED_S)
-        return known
-
-    def _unpacked(self, value: bytes | None) -> robots.Answer | None:
-        try:
-            return None if value is None else robots.Answer.unpack(value)
-        except robots.NotRobots:
-            self._count("quarantined")
-            return None
-
-    def learn_rules(self, origin: str, answer: robots.Answer, hold_s: float = RULES_S) -> robots.Rules:
-        rules = robots.Rules(answer, delay_cap_s=self._crawl_delay_cap_s, base=robots.robots_url(origin))
-        self._rules[origin] = (boottime() + min(hold_s, RULES_S), rules)
-        if len(self._rules) > RULES_CACHED:
-            self._rules.popitem(last=False)
-        return rules
-
-    def _make_job(self, lease: Lease, known: Mapping[str, tuple[robots.Answer | None, robots.Answer | None]]) -> None:
+    def _make_job(self, lease: Lease, kept: Kept) -> None:
         origin = robots.origin_of(lease.entry.url)
         job = Job(lease, origin, robots_host=lease.host)
         try:
@@ -311,14 +222,13 @@ class Worker:
         if elsewhere is not None:
             job.robots_host, job.origin, job.robots_hops, job.has_stale = elsewhere
             job.robots_url = lease.entry.url
-        elif (rules := self.rules_of(origin)) is None:
+        elif (rules := self.rulebook.of(origin)) is None:
             job.robots_url = robots.robots_url(origin)
-            job.stale_robots, hop = known.get(origin, (None, None))
-            job.has_stale = job.stale_robots is not None
-            if hop is not None and is_on_host(hop.to, lease.host):
-                job.robots_url, job.robots_hops = hop.to, hop.hops
+            job.stale_robots, job.has_stale = kept.old, kept.old is not None
+            if kept.hop is not None and is_on_host(kept.hop.to, lease.host):
+                job.robots_url, job.robots_hops = kept.hop.to, kept.hop.hops
         elif not rules.allows(lease.entry.url):
-            others = [data for data, url in lease.shown if robots.origin_of(url) == origin and not rules.allows(url)]
+            others = list(_disallowed(lease, origin, rules))
             self._count("robots/disallowed", 1 + len(others))
             self.finish(job, Outcome(lease, "n", arg=others))
             return
@@ -455,3 +365,13 @@ class Worker:
         if self._wake_at is not None:
             self._wake_at.cancel()
         self._wake_at = asyncio.get_running_loop().call_later(max(seconds, 0.0005), self._wake)
+
+
+def _disallowed(lease: Lease, origin: str, rules: robots.Rules) -> Iterator[bytes]:
+    """What comes next on the host of a disallowed URL and is disallowed too; hostile rules take long to apply."""
+    until = boottime() + SHOWN_S
+    for data, url in lease.shown:
+        if robots.origin_of(url) == origin and not rules.allows(url):
+            yield data
+        if boottime() > until:
+            return

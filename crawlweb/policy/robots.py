@@ -26,7 +26,7 @@ KEPT_S = 30 * 86_400.0  # an old copy is obeyed so long while a new one cannot b
 CRAWL_DELAY_CAP_S = 60.0
 MAX_SITEMAPS = 1_000
 MAX_SITEMAP_CHARS = 2_083
-MAX_WILDCARD_CHARS = 64 * 1024
+MAX_WILDCARD_CHARS = 32 * 1024
 
 REDIRECTS = frozenset((301, 302, 303, 307, 308))
 _URLS = Canonicalizer()

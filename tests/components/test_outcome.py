@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,26 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crawlweb.errors import FetchError, FrontierError, LeaseExpired, StoreError
-from crawlweb.frontier.frontier import (
-    GOOD_PAGE,
-    NORMAL,
-    UNCHECKED,
-    KeptNow,
-    Lease,
-    Link,
-    OriginFailed,
-    Outcome,
-    PageSeen,
-    PushedBack,
-    Refused,
-)
+from crawlweb.frontier.rows import GOOD_PAGE, NORMAL, UNCHECKED, KeptNow, Lease, Link, OriginFailed, Outcome, PageSeen, PushedBack, Refused
+from crawlweb.job import Job, robots_request, robots_requested
 from crawlweb.outcome import GONE, REDIRECTS, SITEMAPS_MOST, STALE_S, STORE_FULL_WAIT_S, Judge, Sent, Verdict, redirected
 from crawlweb.policy import robots
 from crawlweb.policy.canonical import Canonicalizer
 from crawlweb.policy.hosts import host_of
 from crawlweb.policy.retry import FAILURES, RETRY_AFTER_CAP_S, Failure
 from crawlweb.records import Entry
-from crawlweb.worker import Job, robots_request, robots_requested
 
 MAX_REDIRECTS = 5
 DAY_S = 86_400.0
@@ -63,9 +53,21 @@ def lease(
     origin_failures: int = 0,
     trouble_s: float | None = None,
     origin_has_pages: bool = False,
+    others_have_pages: bool = False,
     **entry: Any,
 ) -> Lease:
-    return Lease("1", 0, host, Entry(url, **entry), 0.0, 60.0, origin_failures, trouble_s, origin_has_pages=origin_has_pages)
+    return Lease(
+        "1",
+        0,
+        host,
+        Entry(url, **entry),
+        0.0,
+        60.0,
+        origin_failures,
+        trouble_s,
+        origin_has_pages=origin_has_pages,
+        others_have_pages=others_have_pages,
+    )
 
 
 def job(url: str = URL, **more: Any) -> Job:
@@ -73,14 +75,18 @@ def job(url: str = URL, **more: Any) -> Job:
 
 
 def robots_job(robots_hops: int = 0, stale: robots.Answer | None = None, **more: Any) -> Job:
-    """The turn of a URL, spent on the robots.txt of its origin."""
-    return Job(lease(**more), ORIGIN, "https://example.com/robots.txt", robots_hops, "example.com", stale)
+    """The turn of a URL, spent on the robots.txt of its origin, or on another URL of its host that this redirects to."""
+    url = "https://files.example.com/robots.txt" if robots_hops else "https://example.com/robots.txt"
+    return Job(lease(**more), ORIGIN, url, robots_hops, "example.com", stale is not None, stale)
 
 
-def elsewhere(hops: int = 1, url: str = "https://cdn.org/robots.txt", **more: Any) -> Job:
-    """The robots.txt of example.com, asked for at another host."""
-    request = robots_request("example.com", ORIGIN, hops)
-    return Job(lease(url, host=host_of(url), request=request, **more), ORIGIN, url, hops, "example.com")
+def elsewhere(hops: int = 1, url: str = "https://cdn.org/robots.txt", has_stale: bool = False, **more: Any) -> Job:
+    """The robots.txt of example.com, asked for by a link: at another host, or back on its own."""
+    request = robots_request("example.com", ORIGIN, hops, has_stale)
+    return Job(lease(url, host=host_of(url), request=request, **more), ORIGIN, url, hops, "example.com", has_stale)
+
+
+BACK_HOME = "https://www.example.com/robots.txt"  # example.com → cdn.org → www.example.com
 
 
 def answer(
@@ -90,7 +96,7 @@ def answer(
     location: str | None = None,
     retry_after: str | None = None,
     date: str | None = None,
-    body: bytes = b"",
+    body: bytes | None = b"",
     by: Judge | None = None,
     follow: bool = True,
 ) -> Verdict:
@@ -126,7 +132,7 @@ def test_a_2xx_is_a_page(status: int) -> None:
 
 @pytest.mark.parametrize("status", [100, 199, 300, 304, 305, 306, 400, 401, 404, 410, 418, 425, 451, 499])
 def test_another_answer_is_final_and_no_page(status: int) -> None:
-    verdict = answer(job(sibling=True), status, location="/other", retry_after="100")
+    verdict = answer(job(sibling=2), status, location="/other", retry_after="100")
     assert told(verdict.outcome) == ("d", 0, None)
     assert trouble(verdict.outcome) == (None, None)
     assert (verdict.is_page, verdict.stat, verdict.link) == (False, None, None)
@@ -204,19 +210,31 @@ def test_a_date_to_retry_after_is_by_the_clock_of_the_server_that_sent_it(date: 
 
 
 @pytest.mark.parametrize(("status", "kind"), [(429, "http_429"), (503, "http_503"), (500, "http_5xx")])
-@pytest.mark.parametrize("retry_after", ["7200", "7201", "99999999"])
+@pytest.mark.parametrize("retry_after", ["7201", "99999999", "Wed, 15 Nov 2023 00:13:21 GMT"])
 def test_a_crawl_that_ends_does_not_wait_longer_than_until_it_gives_up(status: int, kind: str, retry_after: str) -> None:
     verdict = answer(job(), status, retry_after=retry_after)
     assert (told(verdict.outcome), verdict.is_last, verdict.stat) == (("x", 0, kind), True, f"errors/{kind}")
     outcome = verdict.outcome
     concerned = outcome.pushed_back if status == 429 else outcome.failed
     assert concerned  # nor do its other URLs
-    assert (concerned.retry_after_s, concerned.give_up_s, concerned.reason) == (min(float(retry_after), RETRY_AFTER_CAP_S), GIVE_UP_S, kind)
+    asked_s = min(float(retry_after), RETRY_AFTER_CAP_S) if retry_after.isdigit() else 7201
+    assert (concerned.retry_after_s, concerned.give_up_s, concerned.reason) == (asked_s, GIVE_UP_S, kind)
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+@pytest.mark.parametrize("retry_after", ["1", "60", "86400"])
+def test_a_crawl_that_gives_up_at_once_waits_for_nobody(status: int, retry_after: str) -> None:
+    outcome = answer(job(), status, retry_after=retry_after, by=judge(0.0)).outcome
+    concerned = outcome.pushed_back if status == 429 else outcome.failed
+    assert concerned
+    assert (outcome.way, concerned.give_up_s) == ("x", 0.0)
+    assert answer(job(), status, retry_after="0", by=judge(0.0)).outcome.way == "r"
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
 @pytest.mark.parametrize(
-    ("give_up_s", "retry_after"), [(None, "99999999"), (None, "86400"), (90_000.0, "99999999"), (7200.0, "7199"), (0.0, "60")]
+    ("give_up_s", "retry_after"),
+    [(None, "99999999"), (None, "86400"), (90_000.0, "99999999"), (86_400.0, "99999999"), (7200.0, "7199"), (7200.0, "7200")],
 )
 def test_one_that_goes_on_or_has_the_time_waits_as_asked_up_to_a_day(status: int, give_up_s: float | None, retry_after: str) -> None:
     verdict = answer(job(), status, retry_after=retry_after, by=judge(give_up_s))
@@ -230,7 +248,7 @@ def test_one_that_goes_on_or_has_the_time_waits_as_asked_up_to_a_day(status: int
     ("status", "body", "page", "stat"),
     [
         (200, b"<p>Tea</p>", "good", None),
-        (401, b"", "good", None),
+        (401, b"", None, None),
         (403, b"<p>Tea</p>", "refused", "refusals"),
         (200, b"<html></html>", "refused", "refusals"),
         (200, b"<div class='g-recaptcha'>", "refused", "refusals"),
@@ -241,10 +259,28 @@ def test_one_that_goes_on_or_has_the_time_waits_as_asked_up_to_a_day(status: int
 )
 @pytest.mark.parametrize("follow", [True, False])
 def test_the_frontier_is_told_how_a_page_looks(status: int, body: bytes, page: str | None, stat: str | None, follow: bool) -> None:
-    verdict = answer(job(sibling=True), status, body=body, follow=follow)
+    verdict = answer(job(sibling=2), status, body=body, follow=follow)
     seen = verdict.outcome.page
     assert page == (None if seen is None else "good" if seen == GOOD_PAGE else "refused")
     assert (told(verdict.outcome), verdict.stat, verdict.is_last) == (("d", 0, None), stat, True)
+
+
+@pytest.mark.parametrize("status", [200, 203, 206, 401, 403])
+def test_what_was_not_read_is_neither_a_page_nor_a_refusal(status: int) -> None:
+    """Stopped at the headers for its type, or an answer to HEAD."""
+    verdict = answer(job(request={"method": "HEAD"}), status, body=None)
+    assert (told(verdict.outcome), verdict.outcome.page) == (("d", 0, None), None)
+    assert (verdict.stat, verdict.is_page, verdict.is_last) == (None, False, True)
+
+
+@pytest.mark.parametrize("status", [204, 205])
+def test_what_has_no_body_by_its_status_is_no_refusal(status: int) -> None:
+    assert answer(job(), status).outcome.page is None
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_a_failure_is_one_with_or_without_a_body(status: int) -> None:
+    assert answer(job(), status, body=None) == answer(job(), status)
 
 
 @pytest.mark.parametrize("status", [*REDIRECTS, *GONE, 429, 500, 503])
@@ -421,6 +457,13 @@ def test_a_redirect_is_a_new_url_with_its_history(status: int) -> None:
     )
 
 
+@pytest.mark.parametrize("sibling", [0, 1, 2])
+def test_a_redirect_remembers_which_spellings_were_tried(sibling: int) -> None:
+    link = answer(job(sibling=sibling), 301, location="/b").link
+    assert link
+    assert link.entry.sibling == sibling
+
+
 @pytest.mark.parametrize(
     ("url", "location", "target", "how"),
     [
@@ -534,7 +577,7 @@ def test_a_redirect_is_the_spider_s_only_where_nothing_follows(status: int) -> N
 @pytest.mark.parametrize("status", GONE)
 def test_a_missing_page_is_the_spider_s_only_where_it_has_no_other_spelling(status: int) -> None:
     assert not answer(job(), status).is_last
-    assert answer(job(sibling=True), status).is_last
+    assert answer(job(sibling=2), status).is_last
     assert answer(job("https://example.com/a.html", origin_has_pages=True), status).is_last
     own = answer(job(), status, follow=False)
     assert (told(own.outcome), own.link, own.is_last) == (("d", 0, None), None, True)
@@ -549,7 +592,17 @@ def test_a_failure_is_the_spider_s_when_no_try_is_left(kind: str, row: Failure) 
         assert shown == [False] * (row.url_tries - 1) + [True]
 
 
-@pytest.mark.parametrize("j", [robots_job(), robots_job(stale=robots.Answer("allow")), elsewhere()])
+@pytest.mark.parametrize(
+    "j",
+    [
+        robots_job(),
+        robots_job(2),
+        robots_job(stale=robots.Answer("allow")),
+        elsewhere(),
+        elsewhere(url=BACK_HOME),
+        elsewhere(has_stale=True),
+    ],
+)
 def test_robots_txt_is_never_the_spider_s(j: Job) -> None:
     assert not any(answer(j, status, location="/y").is_last for status in (200, 301, 403, 404, 429, 503))
     assert not any(judge().failure(j, FetchError(kind), SENT).is_last for kind in FAILURES)
@@ -618,42 +671,125 @@ def test_a_post_that_stays_one_is_not_taken_for_a_get_of_its_target() -> None:
 
 # -- other spellings -----------------------------------------------------------------------------------------------------
 
+# Have pages: nobody, another origin of the host, the URL's own origin, both.
+NOBODY, OTHERS, OWN, BOTH = (False, False), (False, True), (True, False), (True, True)
+
 
 @pytest.mark.parametrize("status", GONE)
 @pytest.mark.parametrize(
-    ("url", "origin_has_pages", "other"),
+    ("url", "sibling", "have_pages", "other", "tried"),
     [
-        ("https://example.com/a", True, "https://example.com/a/"),
-        ("https://example.com/a/", True, "https://example.com/a"),
-        ("http://example.com:8080/a", True, "http://example.com:8080/a/"),
+        # where the origin has pages, the slash first
+        ("https://example.com/a", 0, OWN, "https://example.com/a/", 1),
+        ("https://example.com/a", 0, BOTH, "https://example.com/a/", 1),
+        ("https://example.com/a/", 0, OWN, "https://example.com/a", 1),
+        ("http://example.com:8080/a", 0, OWN, "http://example.com:8080/a/", 1),
+        ("https://shop.example.com/a", 0, OWN, "https://shop.example.com/a/", 1),
+        # then, if others have some too, the URL as it was found there
+        ("https://example.com/a/", 1, BOTH, "https://www.example.com/a", 2),
+        ("https://www.example.com/a", 1, BOTH, "https://example.com/a/", 2),
+        ("http://example.com/a/", 1, BOTH, "https://example.com/a", 2),
+        # at once, if it has no other slash
+        ("http://example.com/a?b=c", 0, BOTH, "https://example.com/a?b=c", 2),
+        ("https://example.com/a.html", 0, BOTH, "https://www.example.com/a.html", 2),
+        ("https://example.com/", 0, BOTH, "https://www.example.com/", 2),
         # where nothing was ever found, the whole origin may be the wrong one
-        ("http://example.com/a?b=c", False, "https://example.com/a?b=c"),
-        ("https://example.com/", False, "https://www.example.com/"),
-        ("https://www.example.com/a", False, "https://example.com/a"),
-        ("http://example.com:8080/a", False, "http://www.example.com:8080/a"),
+        ("http://example.com/a?b=c", 0, NOBODY, "https://example.com/a?b=c", 2),
+        ("https://example.com/", 0, NOBODY, "https://www.example.com/", 2),
+        ("https://www.example.com/a", 0, NOBODY, "https://example.com/a", 2),
+        ("http://example.com:8080/a", 0, NOBODY, "http://www.example.com:8080/a", 2),
+        ("https://www.example.com/a", 0, OTHERS, "https://example.com/a", 2),
+        ("https://www.example.com/a", 1, OTHERS, "https://example.com/a/", 2),
     ],
 )
-def test_a_missing_page_is_tried_under_another_spelling(status: int, url: str, origin_has_pages: bool, other: str) -> None:
+def test_a_missing_page_is_tried_under_another_spelling(
+    status: int, url: str, sibling: int, have_pages: tuple[bool, bool], other: str, tried: int
+) -> None:
+    own, others = have_pages
     entry: dict[str, Any] = {"priority": 3, "depth": 2, "referrer": "https://example.com/", "hops": 1, "chain": (b"k" * 16,)}
-    verdict = answer(job(url, origin_has_pages=origin_has_pages, failures=2, expiries=1, **entry), status)
+    j = job(url, origin_has_pages=own, others_have_pages=others, failures=2, expiries=1, sibling=sibling, **entry)
+    verdict = answer(j, status)
     assert told(verdict.outcome) == ("d", 0, None)
     assert (verdict.stat, verdict.is_page, verdict.is_last) == ("siblings", False, False)
-    assert verdict.link == Link("example.com", key(url), Entry(other, sibling=True, **entry), UNCHECKED)
+    assert verdict.link == Link("example.com", key(url), Entry(other, sibling=tried, **entry), UNCHECKED)
 
 
 @pytest.mark.parametrize(
-    ("url", "origin_has_pages"),
+    ("url", "sibling", "have_pages"),
     [
-        ("https://example.com/", True),
-        ("https://example.com/a.html", True),
-        ("https://example.com/a?b=c", True),
-        ("https://shop.example.com/a", False),
-        ("http://shop.example.com:8080/a", False),
+        # the origin has pages, so this is none; no other has any
+        ("https://example.com/", 0, OWN),
+        ("https://example.com/a.html", 0, OWN),
+        ("https://example.com/a?b=c", 0, OWN),
+        ("https://example.com/a/", 1, OWN),
+        ("https://shop.example.com/a/", 1, BOTH),  # www.shop.example.com is no other name of it
+        ("https://shop.example.com/a", 0, NOBODY),
+        ("http://shop.example.com:8080/a", 0, NOBODY),
     ],
 )
-def test_a_missing_page_without_another_spelling_is_final(url: str, origin_has_pages: bool) -> None:
-    verdict = answer(job(url, origin_has_pages=origin_has_pages), 404)
+def test_a_missing_page_without_another_spelling_is_final(url: str, sibling: int, have_pages: tuple[bool, bool]) -> None:
+    own, others = have_pages
+    verdict = answer(job(url, origin_has_pages=own, others_have_pages=others, sibling=sibling), 404)
     assert (told(verdict.outcome), verdict.stat, verdict.link, verdict.is_last) == (("d", 0, None), None, None, True)
+
+
+@pytest.mark.parametrize("sibling", [0, 1])
+@pytest.mark.parametrize("have_pages", [NOBODY, OTHERS, OWN, BOTH])
+def test_a_spelling_that_was_behind_a_redirect_is_not_tried_again(sibling: int, have_pages: tuple[bool, bool]) -> None:
+    own, others = have_pages
+    j = job(
+        "https://example.com/a/",
+        origin_has_pages=own,
+        others_have_pages=others,
+        sibling=sibling,
+        hops=1,
+        chain=(key(URL), key("https://example.com/a")),
+    )
+    assert answer(j, 404).link is None
+
+
+# Requests for a page that no site has, and how many may be made until that is known.
+@pytest.mark.parametrize(
+    ("site", "have_pages", "asked"),
+    [
+        ("plain", OWN, ["https://example.com/a", "https://example.com/a/"]),
+        ("plain", BOTH, ["https://example.com/a", "https://example.com/a/", "https://www.example.com/a"]),
+        ("plain", NOBODY, ["https://example.com/a", "https://www.example.com/a"]),
+        ("plain", OTHERS, ["https://example.com/a", "https://www.example.com/a"]),
+        # puts a slash to everything
+        ("slash", OWN, ["https://example.com/a", "https://example.com/a/"]),
+        ("slash", BOTH, ["https://example.com/a", "https://example.com/a/"]),
+        ("slash", NOBODY, ["https://example.com/a", "https://example.com/a/"]),
+        # has one name, and sends the other one there
+        ("bare", OWN, ["https://example.com/a", "https://example.com/a/"]),
+        ("bare", NOBODY, ["https://example.com/a", "https://www.example.com/a", "https://example.com/a"]),
+        ("www", BOTH, ["https://example.com/a", "https://www.example.com/a"]),
+        ("www", NOBODY, ["https://example.com/a", "https://www.example.com/a"]),
+    ],
+)
+def test_a_page_that_is_nowhere_costs_three_requests_at_the_most(site: str, have_pages: tuple[bool, bool], asked: list[str]) -> None:
+    requests: list[str] = []
+    entry, (own, others) = Entry("https://example.com/a"), have_pages
+    while len(requests) < 20:
+        requests.append(entry.url)
+        j = Job(
+            Lease("1", 0, "example.com", entry, 0.0, 60.0, origin_has_pages=own, others_have_pages=others),
+            robots.origin_of(entry.url),
+            robots_host="example.com",
+        )
+        is_www = entry.url.startswith("https://www.")
+        if site == "slash" and not entry.url.endswith("/"):
+            verdict = answer(j, 301, location=entry.url + "/")
+        elif site == "www" and not is_www:
+            verdict = answer(j, 301, location=entry.url.replace("//", "//www."))
+        elif site == "bare" and is_www:
+            verdict = answer(j, 301, location=entry.url.replace("//www.", "//"))
+        else:
+            verdict = answer(j, 404)
+        if verdict.link is None:
+            break
+        entry = verdict.link.entry
+    assert requests == asked
 
 
 @pytest.mark.parametrize("host", ["192.0.2.7", "localhost", "github.io"])
@@ -664,17 +800,18 @@ def test_a_host_whose_www_is_not_itself_has_no_other_origin(host: str) -> None:
 
 
 @pytest.mark.parametrize("status", GONE)
-@pytest.mark.parametrize("origin_has_pages", [False, True])
+@pytest.mark.parametrize("have_pages", [NOBODY, OTHERS, OWN, BOTH])
 @pytest.mark.parametrize(
     "entry",
     [
-        {"sibling": True},  # it is the other spelling
+        {"sibling": 2},  # it is the last spelling
         {"request": {"method": "POST"}},
         {"request": {"callback": "parse_item"}},
     ],
 )
-def test_only_a_plain_get_is_tried_once_more(status: int, origin_has_pages: bool, entry: dict[str, Any]) -> None:
-    verdict = answer(job(origin_has_pages=origin_has_pages, **entry), status)
+def test_only_a_plain_get_is_tried_once_more(status: int, have_pages: tuple[bool, bool], entry: dict[str, Any]) -> None:
+    own, others = have_pages
+    verdict = answer(job(origin_has_pages=own, others_have_pages=others, **entry), status)
     assert (told(verdict.outcome), verdict.stat, verdict.link, verdict.is_last) == (("d", 0, None), None, None, True)
 
 
@@ -688,17 +825,18 @@ def test_a_missing_robots_txt_has_no_other_spelling() -> None:
     assert [answer(robots_job(), status).link for status in GONE] == [None, None]
 
 
-@given(st.sampled_from(GONE), st.booleans(), st.text(max_size=40))
+@given(st.sampled_from(GONE), st.booleans(), st.booleans(), st.sampled_from((0, 1, 2)), st.text(max_size=40))
 @settings(deadline=None, derandomize=True)
-def test_no_spelling_leads_to_another_page(status: int, origin_has_pages: bool, path: str) -> None:
+def test_no_spelling_leads_to_another_page_or_is_tried_twice(status: int, own: bool, others: bool, sibling: int, path: str) -> None:
     target = CANONICALIZER.target("http://example.com/" + path)
     if target is None:
         return
-    verdict = answer(job(target.url, origin_has_pages=origin_has_pages), status)
+    verdict = answer(job(target.url, origin_has_pages=own, others_have_pages=others, sibling=sibling), status)
     if verdict.link is not None:
         assert (verdict.link.host, verdict.link.key) == (target.host, target.key)
         assert verdict.link.key == key(verdict.link.entry.url)
         assert verdict.link.entry.url != target.url
+        assert verdict.link.entry.sibling > sibling
 
 
 # -- robots.txt ----------------------------------------------------------------------------------------------------------
@@ -766,11 +904,26 @@ def test_no_robots_txt_allows_everything(status: int) -> None:
 @pytest.mark.parametrize(
     "location", ["/other.txt", "http://example.com/robots.txt", "https://www.example.com/robots.txt", "https://cdn.example.com/r"]
 )
-def test_a_redirect_on_the_host_is_the_next_turn_s(status: int, location: str) -> None:
-    verdict = answer(robots_job(robots_hops=1), status, location=location)
-    found, ttl_ms, delay_ms = kept(verdict)
-    assert (found.decision, found.hops, ttl_ms, delay_ms) == ("redirect", 2, KEPT_MS, -1)
-    assert verdict.stat == "robots/fetched/redirect"
+@pytest.mark.parametrize("hops", [0, 1, 4])
+@pytest.mark.parametrize("stale", [None, robots.Answer("allow")])
+def test_a_redirect_on_the_host_is_the_next_turn_s(status: int, location: str, hops: int, stale: robots.Answer | None) -> None:
+    """Remembered for some minutes, beside the old copy of robots.txt, which it does not replace."""
+    j = robots_job(hops, stale)
+    if not hops:
+        j.robots_url = "https://example.com/first.txt"
+    verdict = answer(j, status, location=location)
+    assert verdict.outcome.robots_hop
+    origin, value, lives_ms = verdict.outcome.robots_hop
+    found = robots.Answer.unpack(value)
+    assert verdict.outcome == Outcome(j.lease, "l", SENT.ended, SENT.latency_s, origin=ORIGIN, robots_hop=(ORIGIN, value, lives_ms))
+    assert (origin, found, lives_ms) == (ORIGIN, robots.Answer("redirect", to=robots_target(j, location), hops=hops + 1), 300_000)
+    assert (verdict.stat, verdict.robots, verdict.link, verdict.news) == ("robots/fetched/redirect", found, None, None)
+
+
+def robots_target(j: Job, location: str) -> str:
+    target = CANONICALIZER.target(location, j.robots_url)
+    assert target
+    return target.url
 
 
 @pytest.mark.parametrize(
@@ -817,7 +970,20 @@ def test_a_redirect_to_another_host_waits_for_that_host_s_turn(location: str, ho
     link = verdict.link
     assert (link.host, link.how) == (host, UNCHECKED)
     assert link.entry == Entry(target, 0, request=robots_request("example.com", ORIGIN, hops + 1))
-    assert robots_requested(link.entry.request) == ("example.com", ORIGIN, hops + 1)
+    assert robots_requested(link.entry.request) == ("example.com", ORIGIN, hops + 1, False)
+
+
+@pytest.mark.parametrize("stale", [robots.Answer("rules", b"User-agent: *"), robots.Answer("allow")])
+@pytest.mark.parametrize("hops", [0, 3])
+def test_an_older_copy_is_obeyed_while_the_new_one_is_fetched_from_another_host(stale: robots.Answer, hops: int) -> None:
+    """Nobody waits for the other host, and nobody needs to be told if it has none."""
+    j = robots_job(hops, stale)
+    verdict = answer(j, 301, location="https://cdn.org/robots.txt", retry_after="7000")
+    assert verdict.outcome == Outcome(j.lease, "l", SENT.ended, SENT.latency_s, origin=ORIGIN, stale_robots=(ORIGIN, STALE_S))
+    assert (verdict.stat, verdict.robots, verdict.news, verdict.is_last) == ("robots/fetched/redirect_other_host", stale, None, False)
+    assert verdict.link
+    assert (verdict.link.host, verdict.link.entry.url, verdict.link.how) == ("cdn.org", "https://cdn.org/robots.txt", UNCHECKED)
+    assert robots_requested(verdict.link.entry.request) == ("example.com", ORIGIN, hops + 1, True)
 
 
 def test_the_same_robots_txt_is_asked_for_by_each_origin_and_is_not_taken_for_a_page() -> None:
@@ -852,26 +1018,37 @@ def news(verdict: Verdict) -> Outcome:
         (301, "ftp://cdn.org/", b"", robots.Answer("allow"), -1, "invalid"),
     ],
 )
-def test_what_another_host_says_holds_for_the_origin_that_asked(
-    status: int, location: str | None, body: bytes, found: robots.Answer, delay_ms: int, stat: str
+@pytest.mark.parametrize("has_stale", [False, True])
+@pytest.mark.parametrize("url", ["https://cdn.org/robots.txt", BACK_HOME])
+def test_what_a_link_brings_holds_for_the_origin_that_asked(
+    url: str, has_stale: bool, status: int, location: str | None, body: bytes, found: robots.Answer, delay_ms: int, stat: str
 ) -> None:
-    verdict = answer(elsewhere(), status, location=location, body=body)
+    """Also where the way led back to the host that asked: its page did not wait in this turn, so nothing is released."""
+    verdict = answer(
+        elsewhere(1, url, has_stale), status, location=location and location.replace("https://cdn.org/robots.txt", url), body=body
+    )
     outcome = news(verdict)
     assert outcome.robots == KeptNow(ORIGIN, found.pack(), KEPT_MS, delay_ms)
     assert (verdict.robots, verdict.stat, trouble(outcome)) == (found, f"robots/fetched/{stat}", (None, None))
     assert trouble(verdict.outcome) == (None, None)
 
 
-@pytest.mark.parametrize("location", ["/moved.txt", "https://third.net/robots.txt", "https://www.example.com/robots.txt"])
-def test_another_host_may_send_on(location: str) -> None:
-    verdict = answer(elsewhere(hops=2), 302, location=location)
-    assert told(verdict.outcome) == ("d", 0, None)
+@pytest.mark.parametrize(
+    "location", ["/moved.txt", "https://third.net/robots.txt", "https://www.example.com/r.txt", ORIGIN + "/robots.txt"]
+)
+@pytest.mark.parametrize("has_stale", [False, True])
+@pytest.mark.parametrize("url", ["https://cdn.org/robots.txt", BACK_HOME])
+def test_whoever_has_the_link_may_send_on(url: str, location: str, has_stale: bool) -> None:
+    """To its own host, to a third one, back to the host that asked: a link again, which knows whether an old copy is at hand."""
+    j = elsewhere(2, url, has_stale)
+    verdict = answer(j, 302, location=location)
+    assert verdict.outcome == Outcome(j.lease, "d", SENT.ended, SENT.latency_s)
     assert (verdict.stat, verdict.robots, verdict.news) == ("robots/fetched/redirect", None, None)
     assert verdict.link
-    target = CANONICALIZER.target(location, "https://cdn.org/robots.txt")
+    target = CANONICALIZER.target(location, url)
     assert target
     assert (verdict.link.host, verdict.link.entry.url, verdict.link.how) == (target.host, target.url, UNCHECKED)
-    assert robots_requested(verdict.link.entry.request) == ("example.com", ORIGIN, 3)
+    assert robots_requested(verdict.link.entry.request) == ("example.com", ORIGIN, 3, has_stale)
 
 
 @pytest.mark.parametrize("after", [200, 404])
@@ -881,7 +1058,7 @@ def test_five_hops_over_other_hosts_are_followed(after: int) -> None:
         assert verdict.link
         verdict = answer(elsewhere(hop - 1, verdict.link.entry.url), 301, location=f"https://h{hop}.org/robots.txt")
     assert verdict.link
-    assert robots_requested(verdict.link.entry.request) == ("example.com", ORIGIN, robots.MAX_HOPS)
+    assert robots_requested(verdict.link.entry.request) == ("example.com", ORIGIN, robots.MAX_HOPS, False)
     last = answer(elsewhere(robots.MAX_HOPS, verdict.link.entry.url), after, body=RULES)
     found = news(last).robots
     assert found
@@ -901,6 +1078,20 @@ def test_a_sixth_hop_is_no_rules_and_counted_and_so_is_a_ring_of_hosts() -> None
 @pytest.mark.parametrize("fields", [{}, {"method": "POST"}])
 def test_other_requests_are_no_robots_txt(fields: dict[str, object]) -> None:
     assert robots_requested(fields) is None
+    assert not job(request=fields).is_robots_link
+
+
+@pytest.mark.parametrize("host", ["example.com", "cdn.org"])
+def test_a_link_for_a_robots_txt_is_known_by_its_entry_whatever_host_it_is_on(host: str) -> None:
+    url = f"https://{host}/robots.txt"
+    assert elsewhere(url=url).is_robots_link
+    assert not Job(lease(url, host=host), ORIGIN, url, 1, "example.com").is_robots_link
+
+
+@pytest.mark.parametrize(("hops", "has_stale"), [(1, False), (5, True)])
+def test_a_request_for_a_robots_txt_comes_back_as_it_was(hops: int, has_stale: bool) -> None:
+    fields = json.loads(json.dumps(robots_request("example.com", ORIGIN, hops, has_stale)))
+    assert robots_requested(fields) == ("example.com", ORIGIN, hops, has_stale)
 
 
 @pytest.mark.parametrize(
@@ -910,16 +1101,19 @@ def test_other_requests_are_no_robots_txt(fields: dict[str, object]) -> None:
         "example.com",
         [],
         ["example.com", ORIGIN],
-        ["example.com", ORIGIN, "1"],
-        ["example.com", ORIGIN, 0],
-        ["example.com", ORIGIN, -1],
-        ["example.com", ORIGIN, 6],
-        ["example.com", ORIGIN, 1, 2],
-        ["example.com", "https://other.org", 1],  # whose rules would another's host set?
-        ["example.com", "example.com", 1],
-        ["example.com", "https://[", 1],
-        ["example.com", 7, 1],
-        [None, ORIGIN, 1],
+        ["example.com", ORIGIN, 1],
+        ["example.com", ORIGIN, "1", 0],
+        ["example.com", ORIGIN, 0, 0],
+        ["example.com", ORIGIN, -1, 0],
+        ["example.com", ORIGIN, 6, 0],
+        ["example.com", ORIGIN, 1, None],
+        ["example.com", ORIGIN, 1, "0"],
+        ["example.com", ORIGIN, 1, 0, 0],
+        ["example.com", "https://other.org", 1, 0],  # whose rules would another's host set?
+        ["example.com", "example.com", 1, 0],
+        ["example.com", "https://[", 1, 0],
+        ["example.com", 7, 1, 0],
+        [None, ORIGIN, 1, 0],
         {"host": "example.com"},
     ],
 )
@@ -951,7 +1145,7 @@ def cannot(j: Job, how: int | str | None, by: Judge | None = None, retry_after: 
     """A status, a kind of failure, or nothing at all."""
     if isinstance(how, int):
         verdict = answer(j, how, retry_after=retry_after, by=by)
-        stat = "defer" if how == 429 else "stale" if verdict.outcome.stale_robots else "unreachable"
+        stat = "stale" if verdict.outcome.stale_robots else "defer" if how == 429 else "unreachable"
         assert verdict.stat in (f"robots/fetched/{stat}", "robots/fetched/unreachable_allow")
         return verdict
     verdict = (by or judge()).failure(j, FetchError(how) if how else None, SENT)
@@ -1023,17 +1217,22 @@ def test_an_older_copy_is_obeyed_while_a_new_one_cannot_be_had(
 ) -> None:
     j = robots_job(stale=stale, trouble_s=100 * DAY_S)
     verdict = cannot(j, how, judge(give_up_s))
-    assert verdict.outcome == Outcome(j.lease, "l", SENT.ended, slow(how), stale_robots=(ORIGIN, STALE_S))
+    assert verdict.outcome == Outcome(j.lease, "l", SENT.ended, slow(how), origin=ORIGIN, stale_robots=(ORIGIN, STALE_S))
     assert (verdict.robots, verdict.link, verdict.news) == (stale, None, None)
 
 
-@pytest.mark.parametrize(("retry_after", "holds_s"), [("1", STALE_S), ("7200", 7200), ("x", STALE_S)])
-@pytest.mark.parametrize("status", [429, 503])
-def test_a_new_copy_is_asked_for_when_retry_after_is_over(status: int, retry_after: str, holds_s: float) -> None:
-    verdict = cannot(robots_job(stale=robots.Answer("allow")), status, retry_after=retry_after)
-    assert verdict.outcome.stale_robots == (ORIGIN, holds_s)
-    assert (verdict.outcome.way, verdict.outcome.failed) == ("l", None)
-    assert (verdict.outcome.pushed_back is not None) == (status == 429)  # the host rests for it, copy or not
+@pytest.mark.parametrize("hops", [0, 1])
+@pytest.mark.parametrize(("retry_after", "asked_s", "holds_s"), [("1", 1, STALE_S), ("7200", 7200, 7200), ("x", 0, STALE_S)])
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_a_new_copy_is_asked_for_when_retry_after_is_over_and_no_page_before(
+    status: int, retry_after: str, asked_s: float, holds_s: float, hops: int
+) -> None:
+    j = robots_job(hops, robots.Answer("allow"))
+    verdict = cannot(j, status, retry_after=retry_after)
+    back = pushed_back(asked_s) if status == 429 else None  # the host rests for it, copy or not
+    assert verdict.outcome == Outcome(
+        j.lease, "l", SENT.ended, SENT.latency_s, asked_s, origin=ORIGIN, stale_robots=(ORIGIN, holds_s), pushed_back=back
+    )
 
 
 @pytest.mark.parametrize("kind", ["dns_nxdomain", "connect_refused", "tls"])
@@ -1045,12 +1244,45 @@ def test_an_origin_that_is_not_there_is_no_question_of_robots_txt(kind: str, sta
     assert (verdict.stat, verdict.robots) == (f"errors/{kind}", None)
 
 
-@pytest.mark.parametrize("how", HOWS)
+NOT_THERE = ["dns_nxdomain", "connect_refused", "tls", "private_address"]
+
+
+@pytest.mark.parametrize("kind", NOT_THERE)
+@pytest.mark.parametrize("stale", [None, robots.Answer("allow")])
+def test_an_origin_is_there_though_its_robots_txt_redirects_to_one_that_is_not(kind: str, stale: robots.Answer | None) -> None:
+    j = robots_job(1, stale)
+    verdict = judge().failure(j, FetchError(kind), SENT)
+    expected = Outcome(j.lease, "o", SENT.ended, SENT.latency_s, origin=ORIGIN, failed=CANNOT)
+    if stale:
+        expected = replace(expected, way="l", failed=None, stale_robots=(ORIGIN, STALE_S))
+    assert verdict.outcome == expected
+    assert (verdict.stat, verdict.robots, verdict.news) == (f"errors/{kind}", stale, None)
+
+
+def blamed(how: int | str | None) -> OriginFailed | None:
+    """Of the host that has the link: the trouble that it would be for a page of its own."""
+    kind = "http_503" if how == 503 else "http_5xx" if isinstance(how, int) else how or "no_outcome"
+    row = FIRST[kind][1]
+    return failed(kind, row) if row else None
+
+
+@pytest.mark.parametrize("how", [*HOWS, *NOT_THERE])
 @pytest.mark.parametrize("give_up_s", [None, GIVE_UP_S])
-def test_whoever_asked_is_told_that_another_host_does_not_have_it(how: int | str | None, give_up_s: float | None) -> None:
-    j = elsewhere()
+@pytest.mark.parametrize("url", ["https://cdn.org/robots.txt", BACK_HOME])
+@pytest.mark.parametrize("has_stale", [False, True])
+def test_whoever_asked_is_told_that_a_link_did_not_bring_it_unless_it_has_an_older_copy(
+    how: int | str | None, give_up_s: float | None, url: str, has_stale: bool
+) -> None:
+    j = elsewhere(1, url, has_stale)
     verdict = cannot(j, how, judge(give_up_s))
-    assert verdict.outcome == Outcome(j.lease, "d", SENT.ended, slow(how))  # it is not the other host's URL that waits
+    trouble_there = blamed(how)
+    if trouble_there and give_up_s is None:
+        trouble_there = replace(trouble_there, give_up_s=30 * DAY_S)
+    assert verdict.outcome == Outcome(j.lease, "d", SENT.ended, slow(how), failed=trouble_there)  # of the origin that the link is on
+    assert (verdict.robots, verdict.link) == (None, None)
+    if has_stale:
+        assert verdict.news is None
+        return
     no_lease = Lease("", 3, "example.com", Entry(""), 0.0, 0.0)
     assert verdict.news
     outcome = verdict.news(no_lease)
@@ -1058,7 +1290,18 @@ def test_whoever_asked_is_told_that_another_host_does_not_have_it(how: int | str
     assert waits
     assert outcome == Outcome(no_lease, "l", origin=ORIGIN, failed=waits)
     assert (waits.reason, waits.gap_s, waits.most_s, waits.give_up_s) == ("robots_unreachable", 5, 1800, give_up_s)
-    assert (verdict.robots, verdict.link) == (None, None)
+
+
+@pytest.mark.parametrize(("status", "kind"), [(500, "http_5xx"), (503, "http_503")])
+@pytest.mark.parametrize("retry_after", ["300", "99999999"])
+def test_retry_after_is_heeded_where_it_was_said_and_by_whoever_asked(status: int, kind: str, retry_after: str) -> None:
+    verdict = answer(elsewhere(), status, retry_after=retry_after)
+    row = FIRST[kind][1]
+    assert row
+    asked_s = min(float(retry_after), RETRY_AFTER_CAP_S)
+    assert verdict.outcome.failed == failed(kind, row, asked_s)
+    assert verdict.news
+    assert verdict.news(lease()).failed == failed("robots_unreachable", (5, 1800, None, False, False), asked_s)
 
 
 def test_429_at_another_host_is_that_host_s_and_whoever_asked_waits() -> None:
@@ -1072,21 +1315,14 @@ def test_429_at_another_host_is_that_host_s_and_whoever_asked_waits() -> None:
     assert told_.failed == failed("robots_unreachable", (5, 1800, None, False, False), 40)
 
 
-@pytest.mark.parametrize("kind", ["dns_nxdomain", "connect_refused", "tls"])
-def test_another_host_that_is_not_there_leaves_the_origin_waiting(kind: str) -> None:
-    """It asks again by itself, until it is given up."""
-    verdict = judge().failure(elsewhere(), FetchError(kind), SENT)
-    assert told(verdict.outcome) == ("d", 0, None)
-    assert (verdict.robots, verdict.link, verdict.stat) == (None, None, f"errors/{kind}")
-
-
-def test_another_host_with_a_private_address_is_not_reached() -> None:
-    verdict = judge().failure(elsewhere(), FetchError("private_address"), SENT)
-    assert told(verdict.outcome) == ("x", 0, "private_address")
+@pytest.mark.parametrize("has_stale", [False, True])
+def test_429_at_another_host_is_told_only_to_whoever_has_no_older_copy(has_stale: bool) -> None:
+    verdict = answer(elsewhere(has_stale=has_stale), 429)
+    assert (verdict.outcome.pushed_back, verdict.news is None) == (pushed_back(), has_stale)
 
 
 @given(
-    st.sampled_from(("own", "stale", "elsewhere")),
+    st.sampled_from(("own", "stale", "elsewhere", "back home", "elsewhere, stale")),
     st.none() | st.just(3600.0),
     st.integers(100, 999),
     st.none() | st.text(max_size=40) | st.sampled_from(("/x", "https://cdn.org/x", "https://example.com/robots.txt")),
@@ -1103,10 +1339,13 @@ def test_no_answer_for_robots_txt_raises(
         "own": robots_job(robots_hops=hops),
         "stale": robots_job(hops, robots.Answer("allow")),
         "elsewhere": elsewhere(hops),
+        "back home": elsewhere(hops, BACK_HOME),
+        "elsewhere, stale": elsewhere(hops, has_stale=True),
     }[whose]
     verdict = answer(j, status, location=location, retry_after=retry_after, body=body, by=judge(give_up_s))
-    assert verdict.outcome.way == ("d" if whose == "elsewhere" else "o" if verdict.outcome.failed else "l")
+    assert verdict.outcome.way == ("d" if j.is_robots_link else "o" if verdict.outcome.failed else "l")
     assert (verdict.is_last, verdict.is_page) == (False, False)
     told_ = verdict.news(j.lease) if verdict.news else verdict.outcome
-    assert any((told_.robots, told_.failed, told_.stale_robots, verdict.link))
+    holds = whose == "elsewhere, stale"  # the old copy, whatever becomes of the link
+    assert any((told_.robots, told_.robots_hop, told_.failed, told_.stale_robots, verdict.link, holds))
     assert verdict.robots is None or verdict.robots.decision in ("rules", "allow", "redirect")

@@ -13,11 +13,12 @@ from redis.exceptions import ResponseError
 
 from crawlweb import turns as module
 from crawlweb.errors import FrontierError
-from crawlweb.frontier.frontier import Frontier, Lease, Limits
+from crawlweb.frontier.frontier import Frontier
 from crawlweb.frontier.keys import ip_shard_of
+from crawlweb.frontier.rows import Lease, Limits
+from crawlweb.job import Job
 from crawlweb.records import Entry, boottime
 from crawlweb.turns import AHEAD_S, BATCH, IpTurns
-from crawlweb.worker import Job
 
 PARTITIONS = 32  # two shards of addresses
 DELAY_S = 0.4

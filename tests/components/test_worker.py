@@ -15,19 +15,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from redis.asyncio import Redis
 
-from crawlweb import outbox
+from crawlweb import outbox, rulebook
 from crawlweb import worker as module
 from crawlweb.errors import FrontierError
-from crawlweb.frontier.frontier import EXACT, NORMAL, UNCHECKED, Counts, Frontier, KeptNow, Lease, Limits, Link, Outcome, Override
+from crawlweb.frontier.frontier import Frontier
 from crawlweb.frontier.keys import partition_of
 from crawlweb.frontier.meta import Meta
+from crawlweb.frontier.rows import EXACT, NORMAL, UNCHECKED, Counts, KeptNow, Lease, Limits, Link, OriginFailed, Outcome, Override
+from crawlweb.job import Job, robots_request
 from crawlweb.outbox import LINK_BATCH, RecentKeys, Ticket
 from crawlweb.outcome import Judge, Sent, Verdict
 from crawlweb.policy.canonical import Canonicalizer, url_key
 from crawlweb.policy.hosts import host_of
-from crawlweb.policy.robots import Answer
+from crawlweb.policy.robots import Answer, Rules
 from crawlweb.records import Entry, boottime
-from crawlweb.worker import Job, Worker, robots_request
+from crawlweb.worker import Worker
 
 PARTITIONS = 2
 ALLOW = Answer("allow")
@@ -107,7 +109,7 @@ class Office:
 
     def __init__(self, url: str, *, name: str = "w1", limits: Limits | None = None, **options: Any) -> None:
         self.client = Redis.from_url(url)
-        self.limits = limits or Limits(min_delay_s=0.05, expected_urls=4096)
+        self.limits = limits or Limits(min_delay_s=0.02, expected_urls=4096)
         self.frontier = Watched(self.client, "t", PARTITIONS, name, self.limits)
         self.meta = Meta(self.frontier)
         self.counts: Counter[str] = Counter()
@@ -152,9 +154,18 @@ class Office:
                 await Frontier.enqueue(self.frontier, p, some)
                 self.worker._ask(p, 0)  # as after links of its own
 
+    async def passes(self, seconds: float) -> None:
+        """The frontier's clock, which never goes back, is ahead of Redis' own by so much; it stands still until that has caught up."""
+        now, us = await self.client.time()
+        for p in range(PARTITIONS):
+            ctr = self.frontier.key(p, "ctr")
+            last = int(await self.client.hget(ctr, "now") or 0)
+            await self.client.hset(ctr, "now", str(round(max(last, now * 1000 + us // 1000) + seconds * 1000)))
+            self.worker._ask(p, 0)
+
     def allow(self, *links: Link) -> None:
         for link in links:
-            self.worker.learn_rules(f"https://{link.host}", ALLOW)
+            self.worker.rulebook.learn(f"https://{link.host}", Rules(ALLOW))
 
     def key(self, host: str, name: str) -> str:
         return self.frontier.key(partition_of(host, PARTITIONS), name)
@@ -202,13 +213,13 @@ def finished(office: Office, job: Job, way: str = "d", **more: Any) -> None:
 
 
 class Hurried:
-    """asyncio, with pauses a tenth as long."""
+    """asyncio, with pauses a tenth as long; those of a second at the most, 10 ms."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(asyncio, name)
 
     async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds / 10)
+        await asyncio.sleep(seconds / 10 if seconds > 1 else min(seconds / 10, 0.01))
 
 
 @pytest.fixture(autouse=True)
@@ -517,7 +528,7 @@ def test_a_job_waits_for_its_time_and_somebody_is_woken_then(redis_url: str, mon
         ended = boottime()
         await until(lambda: worker._jobs)  # leased ahead of its time
         not_before = worker._jobs[0][0]
-        assert not_before >= ended + 0.3
+        assert not_before >= ended + 0.15
         assert boottime() < not_before
         assert worker.next_job() is None
         office.woken.clear()
@@ -527,7 +538,7 @@ def test_a_job_waits_for_its_time_and_somebody_is_woken_then(redis_url: str, mon
         assert job
         assert job.lease.entry.url == urls[1].entry.url
 
-    run(redis_url, work, limits=Limits(min_delay_s=0.35))
+    run(redis_url, work, limits=Limits(min_delay_s=0.2))
 
 
 def test_leases_in_hand_never_exceed_the_capacity_and_what_ends_makes_room(redis_url: str) -> None:
@@ -556,11 +567,11 @@ def test_leases_that_are_held_long_are_renewed(redis_url: str) -> None:
         await office.sent(page)
         job = await office.job()
         first = job.lease.expires
-        await until(lambda: job.lease.expires > first + 0.5)
+        await until(lambda: job.lease.expires > first + 0.3)
         finished(office, job)
         await until(lambda: office.frontier.done("completed"))
 
-    office = run(redis_url, work, limits=Limits(lease_s=1.0), fetch_s=0.1)
+    office = run(redis_url, work, limits=Limits(lease_s=0.8), fetch_s=0.1)
     assert office.counts["leases/late"] == 0
 
 
@@ -575,17 +586,21 @@ def test_an_origin_s_robots_txt_comes_before_its_pages(redis_url: str) -> None:
         job = await office.job()
         assert (job.origin, job.robots_url, job.robots_hops) == ("https://h0.org", "https://h0.org/robots.txt", 0)
         assert job.lease.entry == page.entry
-        kept = KeptNow("https://h0.org", Answer("redirect", to="https://www.h0.org/r", hops=1).pack(), KEPT_MS, -1)
-        office.worker.finish(job, Outcome(job.lease, "l", boottime(), robots=kept))
+        hop = "https://h0.org", Answer("redirect", to="https://www.h0.org/r", hops=1).pack(), 300_000
+        office.worker.finish(job, Outcome(job.lease, "l", boottime(), robots_hop=hop))
         job = await office.job()
-        assert (job.robots_url, job.robots_hops) == ("https://www.h0.org/r", 1)
+        assert (job.robots_url, job.robots_hops, job.origin) == ("https://www.h0.org/r", 1, "https://h0.org")
+        assert job.lease.entry == page.entry
         kept = KeptNow("https://h0.org", Answer("rules", b"User-agent: *\nDisallow: /no").pack(), KEPT_MS, -1)
         office.worker.finish(job, Outcome(job.lease, "l", boottime(), robots=kept))
         job = await office.job()
         assert (job.robots_url, job.lease.entry) == ("", page.entry)
-        rules = office.worker.rules_of("https://h0.org")
+        rules = office.worker.rulebook.of("https://h0.org")
         assert rules
         assert not rules.allows("https://h0.org/no")
+        (found,) = await office.frontier.robots("h0.org", ["https://h0.org"])
+        assert found
+        assert (found.value, found.hop) == (kept.value, None)  # where it lies is asked anew the next time
 
     run(redis_url, work)
 
@@ -602,7 +617,7 @@ def test_each_origin_of_a_host_has_its_own_rules(redis_url: str) -> None:
         for _ in pages:
             job = await office.job()
             asked.add(job.robots_url)
-            office.worker.learn_rules(job.origin, ALLOW)
+            office.worker.rulebook.learn(job.origin, Rules(ALLOW))
             finished(office, job)
         assert asked == {
             "https://h0.org/robots.txt",
@@ -619,7 +634,7 @@ def test_a_disallowed_url_costs_no_request(redis_url: str, monkeypatch: pytest.M
     urls = [link("h0.org", path) for path in ("/no/1", "/no/2", "/no/3", "/yes")]
 
     async def work(office: Office) -> None:
-        office.worker.learn_rules("https://h0.org", Answer("rules", b"User-agent: *\nDisallow: /no"))
+        office.worker.rulebook.learn("https://h0.org", Rules(Answer("rules", b"User-agent: *\nDisallow: /no")))
         await office.sent(*urls)
         began = boottime()
         job = await office.job()
@@ -642,7 +657,7 @@ def test_what_is_disallowed_next_goes_with_what_is_disallowed_now(redis_url: str
     async def work(office: Office) -> None:
         for origin in ("https://h0.org", "https://www.h0.org", "http://h0.org:81"):
             rules = Answer("rules", b"User-agent: *\nDisallow: /no") if origin == "https://h0.org" else ALLOW
-            office.worker.learn_rules(origin, rules)
+            office.worker.rulebook.learn(origin, Rules(rules))
         await office.sent(*urls[:100], *others, *urls[100:], *allowed)
         fetched = set()
         for _ in range(4):
@@ -661,11 +676,56 @@ def test_what_is_disallowed_next_goes_with_what_is_disallowed_now(redis_url: str
 RULES = Answer("rules", b"User-agent: *\nDisallow: /no")
 
 
+@pytest.mark.parametrize("count", [1, 2, 50, 150])
+def test_what_is_disallowed_is_counted_once(redis_url: str, count: int) -> None:
+    async def work(office: Office) -> None:
+        office.worker.rulebook.learn("https://h0.org", Rules(RULES))
+        await office.sent(*(link("h0.org", f"/no/{n}") for n in range(count)))
+        await until(lambda: office.counts["leases"] and not office.worker.in_hand and office.counts["robots/disallowed"] >= count)
+        assert (await Frontier.counts(office.frontier)).pending == 0
+
+    assert run(redis_url, work).counts["robots/disallowed"] == count
+
+
+def test_what_a_lease_shows_is_what_comes_after_it(redis_url: str) -> None:
+    urls = [link("h0.org", f"/{n}", priority=n) for n in range(5)]
+
+    async def work(office: Office) -> None:
+        p = partition_of("h0.org", PARTITIONS)
+        await Frontier.enqueue(office.frontier, p, urls)
+        (lease,) = (await Frontier.lease(office.frontier, p, 1))[1]
+        assert (lease.entry, lease.shown) == (urls[0].entry, ())
+        await office.frontier.complete(p, [Outcome(lease, "n", arg=[])])
+        (lease,) = (await Frontier.lease(office.frontier, p, 1))[1]
+        assert (lease.entry, [url for _, url in lease.shown]) == (urls[1].entry, [one.entry.url for one in urls[2:]])
+
+    run(redis_url, work, start=False)
+
+
+@pytest.mark.parametrize("url", ["https://[", "https://a[b@h0.org/no/x", "https://\u2100@h0.org/no/x"])
+def test_what_stands_behind_a_disallowed_url_stops_nobody_whatever_it_is(redis_url: str, url: str) -> None:
+    urls = [link("h0.org", f"/no/{n}") for n in range(3)]
+
+    async def work(office: Office) -> None:
+        office.worker.rulebook.learn("https://h0.org", Rules(RULES))
+        await office.sent(*urls[:2], Link("h0.org", b"x" * 16, Entry(url, 5)), urls[2], link("h0.org", "/yes", priority=6))
+        await until(lambda: office.ended or office.worker._jobs)
+        assert office.ended == []
+
+    run(redis_url, work)
+
+
 async def keep(office: Office, origin: str, answer: Answer, age_s: float) -> None:
     """As if it had been fetched so long ago."""
     host = host_of(origin)
     left_ms = KEPT_MS - round(age_s * 1000)
     await office.frontier.tell(host, lambda lease: Outcome(lease, "l", robots=KeptNow(origin, answer.pack(), left_ms, -1)))
+
+
+async def hop(office: Office, origin: str, to: str, hops: int = 1, lives_s: float = 300.0) -> None:
+    """As if its robots.txt had redirected there a moment ago."""
+    value = Answer("redirect", to=to, hops=hops).pack()
+    await office.frontier.tell(host_of(origin), lambda lease: Outcome(lease, "l", robots_hop=(origin, value, round(lives_s * 1000))))
 
 
 @pytest.mark.parametrize(
@@ -676,10 +736,6 @@ async def keep(office: Office, origin: str, answer: Answer, age_s: float) -> Non
         # after a day it is asked for anew, the old copy at hand
         (RULES, 86_500, "https://h0.org/robots.txt", RULES),
         (ALLOW, 29 * 86_400, "https://h0.org/robots.txt", ALLOW),
-        # a redirect is followed for some minutes, on the host itself
-        (Answer("redirect", to="https://www.h0.org/r", hops=1), 200, "https://www.h0.org/r", None),
-        (Answer("redirect", to="https://www.h0.org/r", hops=1), 400, "https://h0.org/robots.txt", None),
-        (Answer("redirect", to="https://h1.org/r", hops=1), 200, "https://h0.org/robots.txt", None),
     ],
 )
 def test_what_redis_has_of_a_robots_txt_holds_a_day(
@@ -692,10 +748,61 @@ def test_what_redis_has_of_a_robots_txt_holds_a_day(
         await office.sent(page)
         job = await office.job()
         assert (job.robots_url, job.stale_robots, job.robots_host, job.origin) == (robots_url, stale, "h0.org", "https://h0.org")
-        assert job.robots_hops == (1 if robots_url == "https://www.h0.org/r" else 0)
-        assert job.lease.entry == page.entry
+        assert (job.robots_hops, job.has_stale, job.lease.entry) == (0, stale is not None, page.entry)
 
     run(redis_url, work)
+
+
+@pytest.mark.parametrize("stale", [None, RULES])
+@pytest.mark.parametrize(
+    ("to", "hops", "asked"),
+    [
+        ("https://www.h0.org/r", 1, ("https://www.h0.org/r", 1)),
+        ("http://files.h0.org:8080/r?x", 5, ("http://files.h0.org:8080/r?x", 5)),
+        # that host's own turn is another matter
+        ("https://h1.org/r", 1, ("https://h0.org/robots.txt", 0)),
+        ("https://h0.org.evil.com/r", 1, ("https://h0.org/robots.txt", 0)),
+    ],
+)
+def test_a_redirect_of_a_robots_txt_is_followed_for_some_minutes_on_the_host_itself(
+    redis_url: str, to: str, hops: int, asked: tuple[str, int], stale: Answer | None
+) -> None:
+    """The old copy stays at hand beside it."""
+
+    async def work(office: Office) -> None:
+        if stale:
+            await keep(office, "https://h0.org", stale, 90_000)
+        await hop(office, "https://h0.org", to, hops)
+        await office.sent(link("h0.org", "/page"))
+        job = await office.job()
+        assert ((job.robots_url, job.robots_hops), job.stale_robots, job.has_stale) == (asked, stale, stale is not None)
+        assert 0 < await office.client.pttl(office.key("h0.org", "hop:https://h0.org")) <= 300_000
+
+    run(redis_url, work)
+
+
+def test_a_robots_txt_that_is_fresh_is_not_looked_for_where_an_older_one_was(redis_url: str) -> None:
+    async def work(office: Office) -> None:
+        await keep(office, "https://h0.org", RULES, 100)
+        await hop(office, "https://h0.org", "https://www.h0.org/r")
+        await office.sent(link("h0.org", "/page"))
+        assert (await office.job()).robots_url == ""
+
+    run(redis_url, work)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [b"garbage", Answer("allow").pack(), RULES.pack(), b'{"v":1,"d":"redirect","to":"https://www.h0.org/","hops":9}\n'],
+)
+def test_a_hop_in_redis_that_is_not_ours_is_as_good_as_none(redis_url: str, value: bytes) -> None:
+    async def work(office: Office) -> None:
+        await office.client.set(office.key("h0.org", "hop:https://h0.org"), value)
+        await office.sent(link("h0.org", "/page"))
+        job = await office.job()
+        assert (job.robots_url, job.robots_hops, job.stale_robots) == ("https://h0.org/robots.txt", 0, None)
+
+    assert run(redis_url, work).ended == []
 
 
 def test_an_old_copy_holds_for_a_while_where_it_could_not_be_renewed(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -713,8 +820,8 @@ def test_an_old_copy_holds_for_a_while_where_it_could_not_be_renewed(redis_url: 
         finished(office, job)
         job = await office.job()
         assert (job.robots_url, job.lease.entry.url) == ("", pages[2].entry.url)
-        monkeypatch.setattr(module, "STALE_CACHED_S", 0.0)
-        office.worker._rules.clear()  # a worker remembers it not longer than a moment
+        monkeypatch.setattr(rulebook, "STALE_S", 0.0)
+        office.worker.rulebook._rules.clear()  # a worker remembers it not longer than a moment
         finished(office, job)
         await office.client.delete(office.key("h0.org", f"stale:{origin}"))
         job = await office.job()
@@ -727,13 +834,13 @@ def test_an_old_copy_holds_for_a_while_where_it_could_not_be_renewed(redis_url: 
 def test_rules_are_remembered_an_hour_at_the_most(redis_url: str) -> None:
     async def work(office: Office) -> None:
         now = boottime()
-        office.worker.learn_rules("https://h0.org", ALLOW, 1e9)
-        office.worker.learn_rules("https://h1.org", ALLOW, 0.0)
-        office.worker.learn_rules("https://h2.org", ALLOW, 60.0)
-        assert 3590 < office.worker._rules["https://h0.org"][0] - now < 3610
-        assert office.worker.rules_of("https://h0.org")
-        assert office.worker.rules_of("https://h2.org")
-        assert office.worker.rules_of("https://h1.org") is None
+        office.worker.rulebook.learn("https://h0.org", Rules(ALLOW), 1e9)
+        office.worker.rulebook.learn("https://h1.org", Rules(ALLOW), 0.0)
+        office.worker.rulebook.learn("https://h2.org", Rules(ALLOW), 60.0)
+        assert 3590 < office.worker.rulebook._rules["https://h0.org"][0] - now < 3610
+        assert office.worker.rulebook.of("https://h0.org")
+        assert office.worker.rulebook.of("https://h2.org")
+        assert office.worker.rulebook.of("https://h1.org") is None
 
     run(redis_url, work, start=False)
 
@@ -745,14 +852,17 @@ def robots_link(host: str, url: str, fields: dict[str, object]) -> Link:
     return Link(host, b"r" * 16, Entry(url, 0, request=fields), UNCHECKED)
 
 
-def judging(office: Office, job: Job, status: int, location: str | None = None, body: bytes = b"") -> Verdict:
+def judging(
+    office: Office, job: Job, status: int, location: str | None = None, body: bytes | None = b"", retry_after: str | None = None
+) -> Verdict:
     """What the scheduler does with an answer."""
     by = Judge(Canonicalizer(), max_redirects=5, give_up_s=3600.0, timeout_s=20.0, rng=random.Random(1))
-    verdict = by.response(job, status, {"Location": location}.get, body, Sent(boottime(), 0.001))
+    values = {"Location": location, "Retry-After": retry_after}
+    verdict = by.response(job, status, values.get, body, Sent(boottime(), 0.001))
     if verdict.link is not None:
         office.worker.outbox.add_links([verdict.link], job.ticket)
-    if verdict.robots is not None and verdict.robots.decision != "redirect":
-        office.worker.learn_rules(job.origin, verdict.robots)
+    if verdict.rules is not None:
+        office.worker.rulebook.learn(job.origin, verdict.rules, rulebook.STALE_S if verdict.outcome.stale_robots else rulebook.RULES_S)
     if verdict.news is not None:
         office.worker.tell(job, verdict.news)
     office.worker.finish(job, verdict.outcome)
@@ -799,6 +909,95 @@ def test_a_robots_txt_at_another_host_is_fetched_in_that_host_s_turn(redis_url: 
     assert office.counts["robots/disallowed"] == (1 if status == 200 else 0)
 
 
+def test_a_robots_txt_that_comes_back_to_the_host_that_asked_is_asked_for_once(redis_url: str) -> None:
+    """h0.org → h1.org → www.h0.org: three requests, and then the pages."""
+
+    async def work(office: Office) -> None:
+        await office.sent(*(link("h0.org", f"/{n}") for n in range(3)))
+        judging(office, await office.job(), 301, "https://h1.org/r")
+        judging(office, await office.job(), 301, "https://www.h0.org/r")
+        job = await office.job()
+        assert (job.robots_url, job.lease.host, job.robots_host, job.origin, job.robots_hops) == (
+            "https://www.h0.org/r",
+            "h0.org",
+            "h0.org",
+            "https://h0.org",
+            2,
+        )
+        judging(office, job, 200, body=b"User-agent: *\nDisallow: /1")
+        for url in ("https://h0.org/0", "https://h0.org/2"):
+            job = await office.job()
+            assert (job.robots_url, job.lease.entry.url) == ("", url)
+            finished(office, job)
+        await until(lambda: not office.worker.busy)
+        assert (await Frontier.counts(office.frontier)).pending == 0
+        await office.audit()
+
+    office = run(redis_url, work)
+    assert office.counts["robots/disallowed"] == 1
+
+
+def test_an_older_copy_outlives_a_redirect_on_the_host(redis_url: str) -> None:
+    async def work(office: Office) -> None:
+        await keep(office, "https://h0.org", RULES, 90_000)
+        await office.sent(link("h0.org", "/no"), link("h0.org", "/page"))
+        job = await office.job()
+        assert job.stale_robots == RULES
+        judging(office, job, 301, "https://www.h0.org/robots.txt")
+        job = await office.job()
+        assert (job.robots_url, job.stale_robots) == ("https://www.h0.org/robots.txt", RULES)
+        assert judging(office, job, 503).robots == RULES
+        job = await office.job()
+        assert (job.robots_url, job.lease.entry.url) == ("", "https://h0.org/page")
+
+    assert run(redis_url, work).counts["robots/disallowed"] == 1
+
+
+@pytest.mark.parametrize("status", [503, 404, 200])
+def test_an_older_copy_is_obeyed_until_another_host_has_told_the_new_one(redis_url: str, status: int) -> None:
+    """Neither the pages nor the other host's answer wait for each other."""
+
+    async def work(office: Office) -> None:
+        await keep(office, "https://h0.org", RULES, 90_000)
+        await office.sent(link("h0.org", "/no"), *(link("h0.org", f"/{n}") for n in range(2)))
+        judging(office, await office.job(), 301, "https://h1.org/robots.txt")
+        by_host = {job.lease.host: job for job in (await office.job(), await office.job())}
+        page, elsewhere = by_host["h0.org"], by_host["h1.org"]
+        assert (page.robots_url, page.lease.entry.url) == ("", "https://h0.org/0")
+        assert (elsewhere.robots_url, elsewhere.has_stale) == ("https://h1.org/robots.txt", True)
+        judging(office, elsewhere, status, body=b"User-agent: *\nDisallow: /1")
+        await until(lambda: elsewhere.lease.token not in office.worker.in_hand)
+        finished(office, page)
+        await until(lambda: not office.worker.in_hand or office.worker._jobs)
+        (kept,) = await office.frontier.robots("h0.org", ["https://h0.org"])
+        assert kept
+        assert kept.value == {503: RULES, 404: ALLOW, 200: Answer("rules", b"User-agent: *\nDisallow: /1")}[status].pack()
+        assert kept.holds == (status == 503)
+
+    run(redis_url, work)
+
+
+def test_retry_after_is_waited_for_and_trouble_stays_though_an_older_copy_is_obeyed(redis_url: str) -> None:
+    async def work(office: Office) -> None:
+        origin, failed = "https://h0.org", OriginFailed("http_503", 1, 60, struggling=True)
+        await keep(office, origin, RULES, 90_000)
+        await office.frontier.tell("h0.org", lambda lease: Outcome(lease, "l", origin=origin, failed=failed))
+        await office.sent(link("h0.org", "/page"))
+        await office.passes(2)
+        job = await office.job()
+        assert (job.lease.origin_failures, job.robots_url) == (1, "https://h0.org/robots.txt")
+        judging(office, job, 503, retry_after="300")
+        await until(lambda: not office.worker.in_hand)
+        await office.passes(299)
+        p = partition_of("h0.org", PARTITIONS)
+        assert (await Frontier.lease(office.frontier, p, 1))[1] == []
+        await office.passes(2)
+        job = await office.job()
+        assert job.lease.origin_failures == 1
+
+    run(redis_url, work)
+
+
 def test_the_next_worker_knows_what_another_host_said(redis_url: str) -> None:
     page = link("h0.org", "/page")
 
@@ -809,7 +1008,7 @@ def test_the_next_worker_knows_what_another_host_said(redis_url: str) -> None:
         await until(lambda: ("https://h1.org/r", "d") in office.frontier.done("completed"))
         (kept,) = await office.frontier.robots("h0.org", ["https://h0.org"])
         assert kept
-        assert Answer.unpack(kept.value).body == b"User-agent: *\nCrawl-delay: 0.2"
+        assert kept.value == Answer("rules", b"User-agent: *\nCrawl-delay: 0.2").pack()
         assert await office.client.hget(office.key("h0.org", "host:h0.org"), "c") == b"200"
         assert await office.client.hget(office.key("h1.org", "host:h1.org"), "c") is None
 
@@ -820,7 +1019,7 @@ def test_pages_of_another_host_do_not_wait_for_the_robots_txt_that_they_share(re
     """robots.txt of another origin is nobody's page: the rules of the host that it lies on are not asked for it."""
 
     async def work(office: Office) -> None:
-        office.worker.learn_rules("https://h1.org", Answer("rules", b"User-agent: *\nDisallow: /"))
+        office.worker.rulebook.learn("https://h1.org", Rules(Answer("rules", b"User-agent: *\nDisallow: /")))
         await office.sent(robots_link("h1.org", "https://h1.org/r", robots_request("h0.org", "https://h0.org", 3)))
         job = await office.job()
         assert (job.robots_url, job.robots_hops, job.stale_robots) == ("https://h1.org/r", 3, None)
@@ -844,7 +1043,16 @@ def test_a_worker_is_busy_until_the_host_that_asked_is_told(redis_url: str) -> N
 
 @pytest.mark.parametrize(
     "value",
-    [None, [], "h0.org", ["h0.org", "https://h9.org", 1], ["h0.org", "https://h0.org", 99], ["h0.org", "https://[", 1], {"a": 1}],
+    [
+        None,
+        [],
+        "h0.org",
+        ["h0.org", "https://h0.org", 1],
+        ["h0.org", "https://h9.org", 1, 0],
+        ["h0.org", "https://h0.org", 99, 0],
+        ["h0.org", "https://[", 1, 0],
+        {"a": 1},
+    ],
 )
 def test_a_request_for_a_robots_txt_that_is_not_ours_is_moved_aside(redis_url: str, value: object) -> None:
     async def work(office: Office) -> None:
@@ -877,11 +1085,27 @@ def test_a_robots_txt_in_redis_that_is_not_ours_is_fetched_anew(redis_url: str, 
 
 @pytest.mark.parametrize("max_pages", [None, 10])
 @pytest.mark.parametrize(
-    "url", ["https://[", "https://[::1/x", "http://a]b/", "https://", "http:///x", "https://a:99999999/", "https://\u2100.org/"]
+    "url",
+    [
+        "https://[",
+        "https://[::1/x",
+        "http://a]b/",
+        "https://",
+        "http:///x",
+        "https://a:99999999/",
+        "https://\u2100.org/",
+        # on its host, as browsers read it
+        "https://a[b@HOST/",
+        "https://a]b@HOST/x",
+        "https://u:p[@HOST/",
+        "https://\u2100@HOST/",
+        "https://HOST\\x/",
+    ],
 )
 def test_an_entry_that_is_no_url_is_moved_aside_and_stops_nobody(redis_url: str, url: str, max_pages: int | None) -> None:
     good = link(hosts(0, 2)[1])
-    bad = Link(hosts(0, 1)[0], b"x" * 16, Entry(url, 0))
+    host = hosts(0, 1)[0]
+    bad = Link(host, b"x" * 16, Entry(url.replace("HOST", host), 0))
 
     async def work(office: Office) -> None:
         office.allow(good)
@@ -903,37 +1127,83 @@ def test_an_entry_that_is_no_url_is_moved_aside_and_stops_nobody(redis_url: str,
 # -- other spellings -----------------------------------------------------------------------------------------------------
 
 
-def test_a_lease_says_whether_its_origin_had_pages_whoever_fetched_them(redis_url: str) -> None:
-    urls = ("https://h0.org/1", "https://h0.org/2", "https://www.h0.org/3", "https://h0.org/4")
+def test_a_lease_says_whether_its_origin_and_others_had_pages_whoever_fetched_them(redis_url: str) -> None:
+    urls = ("https://h0.org/1", "https://h0.org/2", "https://www.h0.org/3", "https://h0.org/4", "http://h0.org/5")
     pages = [Link("h0.org", url_key(url), Entry(url, 5)) for url in urls]
 
     async def work(office: Office) -> None:
-        for origin in ("https://h0.org", "https://www.h0.org"):
-            office.worker.learn_rules(origin, ALLOW)
+        for origin in ("https://h0.org", "https://www.h0.org", "http://h0.org"):
+            office.worker.rulebook.learn(origin, Rules(ALLOW))
         await office.sent(*pages)
         had = []
-        for status in (404, 200, 200, 404):
+        for status in (404, 200, 200, 200, 200):
             job = await office.job()
-            had.append(job.lease.origin_has_pages)
-            judging(office, job, status, body=b"<p>Tea</p>")
-        assert had == [False, False, False, True]
-        others = []
-        for _ in range(2):
+            had.append((job.lease.origin_has_pages, job.lease.others_have_pages))
+            finished(office, job) if status == 404 else judging(office, job, status, body=b"<p>Tea</p>")
+        assert had == [(False, True), (False, True), (False, True), (True, True), (False, True)], "a host is hardly known before five pages"
+
+    run(redis_url, work)
+
+
+@pytest.mark.parametrize("status", [404, 410])
+def test_other_spellings_are_tried_one_after_the_other_and_each_once(redis_url: str, status: int) -> None:
+    """The slash, then another origin that has pages. Each is a URL of its own with the same key."""
+
+    async def work(office: Office) -> None:
+        for origin in ("https://h0.org", "https://www.h0.org"):
+            office.worker.rulebook.learn(origin, Rules(ALLOW))
+        pages = [Link("h0.org", url_key(url), Entry(url, 0)) for url in ("https://h0.org/", "https://www.h0.org/x")]
+        await office.sent(*pages, link("h0.org", "/a", priority=5))
+        for _ in pages:
+            judging(office, await office.job(), 200, body=b"<p>Tea</p>")
+        asked = []
+        for _ in range(3):
             job = await office.job()
-            others.append((job.lease.entry.url, job.lease.entry.sibling))
-            judging(office, job, 404)
-        assert others == [("https://www.h0.org/1", True), ("https://h0.org/4/", True)]
-        await until(lambda: not office.worker.in_hand)
-        assert (await Frontier.counts(office.frontier)).pending == 0  # tried once
+            asked.append((job.lease.entry.url, job.lease.entry.sibling))
+            judging(office, job, status)
+        assert asked == [("https://h0.org/a", 0), ("https://h0.org/a/", 1), ("https://www.h0.org/a", 2)]
+        await until(lambda: not office.worker.busy)
+        assert (await Frontier.counts(office.frontier)).pending == 0
+        await office.audit()
 
     office = run(redis_url, work)
     assert office.counts["links/enqueued"] == 2
 
 
+def test_what_was_not_read_does_not_make_an_origin_one_with_pages(redis_url: str) -> None:
+    """An image, or an answer to HEAD."""
+    urls = [link("h0.org", f"/{n}.png", priority=n) for n in range(2)]
+
+    async def work(office: Office) -> None:
+        office.allow(*urls)
+        await office.sent(*urls)
+        judging(office, await office.job(), 200, body=None)
+        assert not (await office.job()).lease.origin_has_pages
+
+    run(redis_url, work)
+
+
+def test_a_site_of_images_has_not_blocked_us(redis_url: str) -> None:
+    """Twenty good pages, then links to forty images that are not wanted: no rest."""
+
+    async def work(office: Office) -> None:
+        office.allow(link("h0.org"))
+        await office.sent(*(link("h0.org", f"/{n}", priority=1 if n < 20 else 2) for n in range(60)))
+        for n in range(60):
+            job = await office.job()
+            judging(office, job, 200, body=b"<p>Tea</p>" if n < 20 else None)
+            await office.passes(0.05)
+        await until(lambda: not office.worker.busy)
+        assert (await Frontier.counts(office.frontier)).pending == 0
+        assert await office.client.hget(office.key("h0.org", "ctr"), "blocked") is None
+
+    run(redis_url, work)
+
+
 # -- turns of addresses --------------------------------------------------------------------------------------------------
 
 IP = "192.0.2.1"
-SHARED = Limits(min_delay_s=0.02, ip_delay_s=0.15, look_ahead_s=0.05, expected_urls=4096)
+SHARED = Limits(min_delay_s=0.02, ip_delay_s=0.06, look_ahead_s=0.02, expected_urls=4096)
 
 
 async def one_address(name: str) -> str:
@@ -1039,7 +1309,7 @@ def test_a_robots_txt_has_the_turn_of_the_address_that_it_lies_on(redis_url: str
         return IP
 
     async def work(office: Office) -> None:
-        await keep(office, "https://h0.org", Answer("redirect", to="https://files.h0.org:8443/r", hops=1), 10)
+        await hop(office, "https://h0.org", "https://files.h0.org:8443/r")
         await office.sent(link("h0.org", "/page"))
         job = await office.job()
         assert (job.robots_url, job.ip) == ("https://files.h0.org:8443/r", IP)
@@ -1168,9 +1438,11 @@ def test_no_more_pages_are_begun_than_max_pages_and_the_crawl_ends_there(redis_u
         office.allow(*pages)
         await office.sent(*pages)
         jobs = [await office.job() for _ in range(3)]
-        await until(lambda: len(office.frontier.done("completed")) >= 9)  # the rest went back
+        await until(lambda: len(office.frontier.done("completed")) >= 9)  # the rest went back, to wait for a second
         assert worker.next_job() is None
         finished(office, jobs[0])  # a 404: its permit is free again
+        await until(lambda: jobs[0].lease.token not in worker.in_hand)
+        await office.passes(1.0)
         jobs.append(await office.job())
         for job in jobs[1:]:
             finished(office, job, page_key=url_key(job.lease.entry.url))
@@ -1419,7 +1691,7 @@ def test_what_holds_a_page_is_waited_for_at_the_close(redis_url: str) -> None:
 
 
 def test_closing_ends_though_redis_is_gone(redis_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(module, "CLOSE_S", 0.2)
+    monkeypatch.setattr(module, "CLOSE_S", 0.05)
     page = link("h0.org")
 
     async def work(office: Office) -> None:

@@ -455,6 +455,20 @@ def test_push_back_rests_the_whole_host_and_retry_after_is_the_least(rig: Rig) -
     assert waits == [5, 10, 90, 10, 5]
 
 
+def test_other_origins_of_a_host_that_is_known_have_pages_only_if_one_did(rig: Rig) -> None:
+    rig.enqueue(*links("a.org", 8), link("a.org", "/last", 9, before="https://www."))
+    told = []
+    for _ in range(9):
+        (lease,) = rig.lease()
+        told.append((lease.origin_has_pages, lease.others_have_pages))
+        rig.complete(lease, page=PageSeen())
+        rig.later(1_000)
+    assert told == [(False, True), *[(True, True)] * 4, *[(True, False)] * 3, (False, True)]
+    rig.enqueue(link("a.org", "/more"))
+    (lease,) = rig.lease()
+    assert (lease.origin_has_pages, lease.others_have_pages) == (True, True)
+
+
 def test_a_retry_after_that_is_too_long_to_wait_for_makes_dead_letters(rig: Rig) -> None:
     rig.enqueue(*links("a.org", 5))
     (lease,) = rig.lease()
