@@ -853,7 +853,9 @@ def kept(verdict: Verdict) -> tuple[robots.Answer, int, int]:
     assert trouble(verdict.outcome) == (None, None)
     found = verdict.outcome.robots
     assert found.origin == ORIGIN
-    assert verdict.robots == robots.Answer.unpack(found.value)
+    assert verdict.robots
+    assert verdict.robots.pack() == found.value
+    assert robots.Answer.unpack(found.value).decision == verdict.robots.decision
     return verdict.robots, found.lives_ms, found.crawl_delay_ms
 
 
