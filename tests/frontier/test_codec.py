@@ -25,6 +25,7 @@ ENTRIES = st.builds(
     found_as=st.one_of(st.just(""), URLS),
     failures=st.integers(0, 35),
     expiries=st.integers(0, 35),
+    sibling=st.sampled_from((0, 1, 2)),
     request=st.dictionaries(TEXT, st.one_of(TEXT, st.integers(), st.lists(TEXT, max_size=2)), max_size=2),
 )
 
@@ -51,6 +52,14 @@ def test_a_url_on_its_host_leaves_scheme_and_host_out(url: str, short: str) -> N
     data = codec.encode(Entry(url, 3, 37), "a.org")
     assert data == f"300\t11\t{short}\t\t".encode()
     assert codec.decode(data, "a.org").url == url
+
+
+@pytest.mark.parametrize(("sibling", "more"), [(0, ""), (1, '{"s":1}'), (2, '{"s":2}')])
+def test_another_spelling_says_how_many_were_tried(sibling: int, more: str) -> None:
+    entry = Entry("https://a.org/x", 3, sibling=sibling)
+    data = codec.encode(entry, "a.org")
+    assert data == f"300\t0\t/x\t\t{more}".encode()
+    assert codec.decode(data, "a.org").sibling == sibling
 
 
 @pytest.mark.parametrize(
@@ -104,6 +113,11 @@ def test_a_host_that_would_break_the_lists_is_refused(host: str) -> None:
         b'500\t0\t/x\t\t{"h":"1"}',
         b'500\t0\t/x\t\t{"u":1}',
         b'500\t0\t/x\t\t{"r":[]}',
+        b'500\t0\t/x\t\t{"s":3}',
+        b'500\t0\t/x\t\t{"s":-1}',
+        b'500\t0\t/x\t\t{"s":"1"}',
+        b'500\t0\t/x\t\t{"s":null}',
+        b'500\t0\t/x\t\t{"s":[1]}',
         b"500\t0\t/x\t\t" + b"[" * 60_000,
         b"500\t0\t/x\t\t" + b"9" * 60_000,
         b"500\t0\t/" + b"x" * codec.MAX_ENTRY_BYTES + b"\t\t",
