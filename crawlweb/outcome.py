@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable
@@ -37,7 +38,8 @@ class Verdict:
     """The outcome for the frontier; `stat`: what else to count; `link`: a redirect's target, another spelling, a robots.txt elsewhere.
 
     `is_last`: nothing follows for this URL, so the spider is shown the response or the error (as with Scrapy's own retries and redirects).
-    `robots`: the answer that was found for the job's origin, or holds for it; `rules`: those in it. `news`: what the host that a robots.txt was fetched for must be told.
+    `robots`: the answer that was found for the job's origin, or holds for it; `rules`: those in it. `news`: what the host that a robots.txt
+    was fetched for must be told.
     """
 
     outcome: Outcome
@@ -184,8 +186,10 @@ class Judge:
             return Verdict(replace(released, way="d", origin=""), "robots/fetched/redirect", link, is_last=False)
         stat = "robots/fetched/redirect_other_host"
         if job.stale_robots is not None:
-            return self._obey_stale(job, released, 0.0, stat, link)
-        waits = self._origin_failed("robots_elsewhere", retry.ROBOTS_ELSEWHERE)
+            return self._obey_stale(job, released, stat, link)
+        if self._is_hopeless(job):
+            return self._known(job, robots.Answer("allow"), "robots/fetched/unreachable_allow", sent)
+        waits = self._robots_failed("robots_elsewhere", retry.ROBOTS_ELSEWHERE)
         return Verdict(replace(released, way="o", failed=waits), stat, link, is_last=False)
 
     def _known(self, job: Job, answer: robots.Answer, stat: str, sent: Sent) -> Verdict:
@@ -205,24 +209,33 @@ class Judge:
         released = Outcome(lease, "l", sent.ended, sent.latency_s, origin=job.origin, error=f"{kind}, {error}" if error else kind)
         if row.host:
             released = replace(released, pushed_back=self._pushed_back(row.host, retry_after_s))
-        failed = self._origin_failed("robots_unreachable", retry.UNREACHABLE_ROBOTS, retry_after_s)
-        if self._give_up_s is None:
-            failed = replace(failed, give_up_s=None)
+        failed = self._robots_failed("robots_unreachable", retry.UNREACHABLE_ROBOTS, retry_after_s)
         if job.is_robots_link:
             trouble = self._origin_failed(kind, row, retry_after_s) if row.origin else None
             told = replace(released, way="d", origin="", failed=trouble)
             news = None if job.has_stale else lambda lease: Outcome(lease, "l", origin=job.origin, failed=failed, error=released.error)
             return Verdict(told, stat, is_last=False, news=news)
         if job.stale_robots is not None:
-            return self._obey_stale(job, released, retry_after_s or 0.0, "robots/fetched/stale")
-        if self._give_up_s is None and (lease.trouble_s or 0.0) >= retry.GIVE_UP_S - 2 * retry.DEAD_S:
+            waits_s = 0.0 if row.host or retry_after_s is None or retry_after_s > (self._give_up_s or math.inf) else retry_after_s
+            if waits_s:
+                released = replace(released, way="o", failed=replace(failed, give_up_s=None))
+            return self._obey_stale(job, released, "robots/fetched/stale", hold_s=STALE_S + waits_s)
+        if self._is_hopeless(job):
             return self._known(job, robots.Answer("allow"), "robots/fetched/unreachable_allow", sent)
         return Verdict(replace(released, way="o", failed=failed), stat, is_last=False)
 
-    def _obey_stale(self, job: Job, released: Outcome, retry_after_s: float, stat: str, link: Link | None = None) -> Verdict:
+    def _robots_failed(self, kind: str, row: retry.Failure, retry_after_s: float | None = None) -> OriginFailed:
+        """In a crawl that goes on, an origin is not given up for its robots.txt: after 30 days it counts as having none."""
+        failed = self._origin_failed(kind, row, retry_after_s)
+        return replace(failed, give_up_s=None) if self._give_up_s is None else failed
+
+    def _is_hopeless(self, job: Job) -> bool:
+        return self._give_up_s is None and (job.lease.trouble_s or 0.0) >= retry.GIVE_UP_S - 2 * retry.DEAD_S
+
+    def _obey_stale(self, job: Job, released: Outcome, stat: str, link: Link | None = None, hold_s: float = STALE_S) -> Verdict:
         """The old copy of robots.txt holds for a while."""
         assert job.stale_robots is not None
-        held = replace(released, stale_robots=(job.origin, max(STALE_S, retry_after_s)), wait_s=retry_after_s)
+        held = replace(released, stale_robots=(job.origin, hold_s))
         rules = robots.Rules(job.stale_robots, delay_cap_s=self._crawl_delay_cap_s)
         return Verdict(held, stat, link, is_last=False, robots=job.stale_robots, rules=rules)
 
@@ -249,7 +262,7 @@ class Judge:
         if slash and not entry.sibling and lease.origin_has_pages:
             other, sibling = slash, 1
         elif lease.others_have_pages or not lease.origin_has_pages:
-            other, sibling = origin_sibling(slash if slash and entry.sibling else entry.url), 2
+            other, sibling = origin_sibling(slash if slash and entry.sibling and not entry.chain else entry.url), 2
         else:
             return None
         target = self._canonicalizer.target(other) if other else None

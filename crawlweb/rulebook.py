@@ -58,8 +58,9 @@ class Rulebook:
                 if row is None:
                     continue
                 answer, hop = self._unpacked(row.value), self._unpacked(row.hop)
+                answer = answer if answer and answer.decision != "redirect" else None
                 kept[origin] = Kept(answer, hop if hop and hop.decision == "redirect" else None)
-                if answer is not None and answer.decision != "redirect":
+                if answer is not None:
                     fresh_s = answer.ttl_s - (robots.KEPT_S - row.left_s)
                     if fresh_s > 0 or row.holds:
                         self.learn(origin, robots.Rules(answer, self._delay_cap_s), fresh_s if fresh_s > 0 else STALE_S)

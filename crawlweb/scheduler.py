@@ -243,6 +243,8 @@ class Scheduler(BaseScheduler):
         else:
             request = from_fields(entry.url, entry.request, self._spider)
         request.errback = request.errback or self._failed
+        for name in [name for name in request.meta if isinstance(name, str) and name.startswith("crawlweb_") and not job.robots_url]:
+            del request.meta[name]  # of the response that a callback passed on
         request.meta.update(depth=entry.depth, download_slot=DOWNLOAD_SLOT, crawlweb_deadline=job.until)
         if job.ip:
             request.meta["crawlweb_ip"] = job.ip
@@ -265,7 +267,8 @@ class Scheduler(BaseScheduler):
         """A response came and is stored. Is it the spider's?"""
         job = self._jobs[request]
         follow = not request.meta.get("dont_redirect") and not self._wants(request, response.status)
-        body = None if "wrong_type" in response.flags or request.method == "HEAD" else response.body
+        is_unread = "wrong_type" in response.flags or request.method == "HEAD" or ("truncated" in response.flags and not response.body)
+        body = None if is_unread else response.body
         verdict = self._judge.response(job, response.status, partial(_header, response), body, sent, follow)
         if verdict.link is not None:
             if job.robots_url or self.crawl.scope.contains(Target(verdict.link.entry.url, verdict.link.key, verdict.link.host)):
@@ -306,7 +309,7 @@ class Scheduler(BaseScheduler):
         verdict = self._verdicts.pop(request, None)
         if verdict is None:
             # Our errback saw no exception: a middleware answered with another request, which is on its way.
-            replaced = request.errback == self._failed
+            replaced = request.errback == self._failed and not job.robots_url
             verdict = Verdict(Outcome(job.lease, "d"), "replaced") if replaced else self._judge.failure(job, None, Sent())
         if verdict.stat:
             self.count(verdict.stat)

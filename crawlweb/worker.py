@@ -34,6 +34,7 @@ POLL_MIN_S = 0.01
 POLLS_AT_ONCE = 16
 NEVER_SEEDED_S = 60.0
 CLOSE_S = 30.0
+CANCEL_S = 2.0
 SHOWN_S = 0.005  # the time to look at what comes next on a host that disallows much
 
 
@@ -80,6 +81,7 @@ class Worker:
         self._polls = 0  # lease calls on their way
         self._failed = False  # Redis gave an answer that is an error
         self._full = False  # max_pages are stored
+        self._resolving: dict[str, Job] = {}  # whose address is being looked up, by token
         self._permits: dict[str, bytes] = {}  # of leases, by token
 
     # -- what Scrapy's hooks call: memory only ----------------------------------------------------------------------
@@ -247,11 +249,12 @@ class Worker:
     async def _resolve(self, job: Job) -> None:
         """The name is looked up when the lease arrives; where that fails, the request will find the failure in the resolver's cache."""
         assert self._address_of is not None
-        job.ip = await self._address_of(parse(job.robots_url or job.lease.entry.url).hostname)
-        if self.closing:
-            job.ip = ""
-            self.give_back(job)
-        elif job.ip:
+        self._resolving[job.lease.token] = job
+        ip = await self._address_of(parse(job.robots_url or job.lease.entry.url).hostname)
+        if self._resolving.pop(job.lease.token, None) is None:  # given back meanwhile
+            return
+        job.ip = ip
+        if ip:
             self._turns.wish(job, job.lease.not_before)
         else:
             self._push(job, job.lease.not_before)
@@ -272,7 +275,7 @@ class Worker:
 
     async def _renew_forever(self) -> None:
         period_s = self.frontier.limits.lease_s / 3
-        while True:
+        while not self.closing:
             await asyncio.sleep(min(period_s, SEEDING_S / 3))
             now = boottime()
             held = [lease for lease in self.in_hand.values() if lease.expires - now < 2 * period_s]
@@ -324,9 +327,10 @@ class Worker:
         """No further job; what is buffered goes back."""
         if not self.closing:
             self.closing = True
-            for job in self._turns.take_back():
+            for job in (*self._turns.take_back(), *self._resolving.values()):
                 job.ip = ""
                 self.give_back(job)
+            self._resolving.clear()
             while self._jobs:
                 self.give_back(heapq.heappop(self._jobs)[2])
 
@@ -341,7 +345,8 @@ class Worker:
         self.frontier.closing = True
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._tasks:  # redis-py can swallow a cancellation
+            await asyncio.wait(self._tasks, timeout=CANCEL_S)
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
         self._spawn(work)

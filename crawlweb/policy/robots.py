@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import zlib
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -56,8 +57,9 @@ class Answer:
         return HOP_TTL_S if self.decision == "redirect" else TTL_S
 
     def pack(self) -> bytes:
-        head = json.dumps({"v": 1, "d": self.decision, "to": self.to, "hops": self.hops}, separators=(",", ":"))
-        return head.encode() + b"\n" + self.body
+        """Of a robots.txt only what concerns us (the rest is in the WARC file), compressed."""
+        head = json.dumps({"v": 2, "d": self.decision, "to": self.to, "hops": self.hops}, separators=(",", ":"))
+        return head.encode() + b"\n" + (zlib.compress(_essence(self.body)) if self.decision == "rules" else b"")
 
     @classmethod
     def unpack(cls, value: bytes) -> Answer:
@@ -66,15 +68,19 @@ class Answer:
         try:
             fields = json.loads(head)
             version, decision, to, hops = (fields[name] for name in ("v", "d", "to", "hops"))
-        except (ValueError, TypeError, KeyError, RecursionError) as e:
+            undo = zlib.decompressobj()
+            text = undo.decompress(body, 2 * MAX_BYTES) if body else b""
+        except (ValueError, TypeError, KeyError, RecursionError, zlib.error) as e:
             raise NotRobots(str(e)) from None
-        if version != 1 or decision not in ("rules", "allow", "redirect") or not isinstance(to, str):
+        if body and not undo.eof:
+            raise NotRobots("not whole")
+        if version != 2 or decision not in ("rules", "allow", "redirect") or not isinstance(to, str):
             raise NotRobots("another version or decision")
         if type(hops) is not int or not 0 <= hops <= MAX_HOPS:
             raise NotRobots("hops")
         if decision == "redirect" and not to.startswith(("http://", "https://")):
             raise NotRobots("a redirect to nowhere")
-        return cls(decision, body[:MAX_BYTES], to, hops)
+        return cls(decision, text, to, hops)
 
 
 def origin_of(url: str) -> str:
@@ -217,6 +223,16 @@ def _read(body: bytes, token: str) -> tuple[_Group, _Group, list[str]]:
                     else:
                         group.allow.append(value)
     return everybody, ours, sitemaps
+
+
+def _essence(body: bytes) -> bytes:
+    """A robots.txt with the rules that `body` has for us, and no more; not longer, so the shortest of the names that are understood."""
+    everybody, ours, _ = _read(body, PRODUCT_TOKEN)
+    group = ours if ours.named else everybody
+    delay = [] if group.delay_s is None else [f"crawl-delay:{group.delay_s:.3f}"]
+    allow, disallow = dict.fromkeys(group.allow), dict.fromkeys(group.disallow)
+    rules = [*delay, *("allow:" + value for value in allow), *("disalow:" + value for value in disallow)]
+    return "\n".join(["user-agent:*", *rules]).encode("latin-1") if rules else b""
 
 
 def _text(body: bytes) -> str:

@@ -772,6 +772,23 @@ def test_news_about_robots_txt_wakes_the_urls_that_wait_for_it(rig: Rig) -> None
     assert rig.run(rig.f.lease(0, 5))[0] == 2
 
 
+def test_a_late_answer_of_a_blocked_origin_wakes_its_urls(rig: Rig) -> None:
+    rig.enqueue(*links("a.org", 3))
+    (late,) = rig.lease()
+    rig.later(60_000)
+    rig.lease()
+    rig.later(1_000)
+    (lease,) = rig.lease()
+    rig.complete(lease, "o", failed=OriginFailed("http_503", 900, 1_800))
+    rig.later(1_000)
+    assert rig.lease() == []
+    assert rig.state("a.org") == "b"
+    assert rig.complete(late, robots=KeptNow("https://a.org", b"x", 1_000, -1)) == "g"
+    rig.later(1_000)
+    assert len(rig.lease()) == 1
+    rig.check()
+
+
 def test_an_old_robots_txt_holds_for_a_while(rig: Rig) -> None:
     rig.enqueue(*links("a.org", 3))
     (lease,) = rig.lease()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import time
+import zlib
 from typing import Any
 
 import pytest
@@ -668,7 +669,11 @@ def test_no_answer_raises(status: int, body: bytes, location: str | None, hops: 
     assert answer.hops <= MAX_HOPS
     assert (answer.decision == "redirect") == answer.to.startswith(("http://", "https://"))
     if answer.decision not in ("unreachable", "defer"):
-        assert Answer.unpack(answer.pack()) == answer
+        kept = Answer.unpack(answer.pack())
+        assert (kept.decision, kept.to, kept.hops, kept.why) == (answer.decision, answer.to, answer.hops, "")
+        assert Answer.unpack(kept.pack()) == kept
+        for path in ("/", "/a", "/a/b?c=d", "/%20"):
+            assert Rules(kept).allows(SITE + path) == Rules(answer).allows(SITE + path)
 
 
 @pytest.mark.parametrize(
@@ -691,9 +696,8 @@ def test_an_origin_has_one_robots_txt(url: str, robots: str) -> None:
     "answer",
     [
         Answer("allow"),
-        Answer("rules", b"User-agent: *\nDisallow: /\xff\x00\n\n"),
+        Answer("rules", b"user-agent:*\ncrawl-delay:0.500\nallow:/c\ndisalow:/\xff\ndisalow:/b*c$"),
         Answer("rules"),
-        Answer("rules", b"\n" * 3),
         Answer("redirect", to='https://example.com/"\n\\é\U0001f600', hops=5),
     ],
 )
@@ -701,13 +705,32 @@ def test_an_answer_comes_back_as_it_was(answer: Answer) -> None:
     assert Answer.unpack(answer.pack()) == answer
 
 
+@pytest.mark.parametrize(
+    ("body", "kept"),
+    [
+        (b"User-agent: *\nDisallow: /a # why\nAllow: /a/b\nSitemap: /s\n", b"user-agent:*\nallow:/a/b\ndisalow:/a"),
+        (
+            b"User-agent: x\nDisallow: /\n\nUser-agent: crawlweb/1.0\nCrawl-delay: 1e1\nDisallow: /\xff\x00\nDisallow: /\xff",
+            b"user-agent:*\ncrawl-delay:10.000\ndisalow:/\xff",
+        ),
+        (b"User-agent: *\nCrawl-delay: 0.5\n", b"user-agent:*\ncrawl-delay:0.500"),
+        (b"User-agent: *\nDisallow:\n", b""),
+        (b"<!doctype html><title>No</title>", b""),
+        (b"\n" * 3, b""),
+    ],
+)
+def test_what_concerns_us_is_kept_and_no_more(body: bytes, kept: bytes) -> None:
+    assert Answer.unpack(Answer("rules", body).pack()).body == kept
+
+
 def packed(body: bytes = b"", **fields: Any) -> bytes:
-    good = {"v": 1, "d": "redirect", "to": f"{SITE}/r", "hops": 1}
+    good = {"v": 2, "d": "redirect", "to": f"{SITE}/r", "hops": 1}
     return json.dumps({k: v for k, v in {**good, **fields}.items() if v is not ...}).encode() + b"\n" + body
 
 
 def test_the_garbage_below_differs_from_an_answer_in_one_thing() -> None:
-    assert Answer.unpack(packed(b"x")) == Answer("redirect", b"x", f"{SITE}/r", 1)
+    assert Answer.unpack(packed()) == Answer("redirect", b"", f"{SITE}/r", 1)
+    assert Answer.unpack(packed(zlib.compress(b"x"), d="rules", to="")) == Answer("rules", b"x", "", 1)
 
 
 @pytest.mark.parametrize(
@@ -725,8 +748,10 @@ def test_the_garbage_below_differs_from_an_answer_in_one_thing() -> None:
         b"\xff\xfe\n",
         b"[" * 100_000,
         b'{"v":' * 100_000,
-        packed(v=2),
-        packed(v="1"),
+        packed(v=1),
+        packed(b"x"),
+        packed(zlib.compress(b"x")[:-6] + b"rubbish", d="rules", to=""),
+        packed(v="2"),
         packed(v=None),
         packed(v=...),
         packed(d="unreachable"),
@@ -758,8 +783,14 @@ def test_what_is_not_ours_is_refused(value: bytes) -> None:
         Answer.unpack(value)
 
 
-def test_a_huge_value_is_cut() -> None:
-    assert len(Answer.unpack(packed(b"x" * (MAX_BYTES + 100_000), d="rules", to="")).body) == MAX_BYTES
+def test_a_huge_value_is_refused_and_the_largest_robots_txt_is_not() -> None:
+    with pytest.raises(NotRobots):
+        Answer.unpack(packed(zlib.compress(b"x" * (2 * MAX_BYTES + 1)), d="rules", to=""))
+    lines = b"user-agent:*\n" + b"".join(b"disalow:/%06d/\n" % n for n in range(40_000))
+    kept = Answer.unpack(Answer("rules", lines[:MAX_BYTES]).pack())
+    assert len(kept.body) <= MAX_BYTES
+    last = lines[:MAX_BYTES].rpartition(b"\n")[0].rpartition(b":")[2].decode()
+    assert not Rules(kept).allows(SITE + last)
 
 
 def refused_or_read(value: bytes) -> None:

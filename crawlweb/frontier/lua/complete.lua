@@ -132,11 +132,14 @@ for i, op in ipairs(ops) do
   end
   local gap_ms = 0
   local origin = signs.at or (robots and robots[1]) or (is_held and origin_of(host, entry)) or ''
+  if signs.o and signs.o[1] == 'robots_elsewhere' and on(TAG .. 'robots:' .. origin, 'EXISTS') == 1 then
+    signs.o, way = nil, 'l'  -- the news was faster
+  end
   if signs.o and (is_held or token == '') then
     h.b = h.b or {}
     rest_ms = origin_failed(host, h.b, origin, signs.o, signs.e)
     save(host, h.b)
-  elseif (age >= 0 or token == '') and not signs.p and not signs.s and h.b and h.b[origin] then
+  elseif (age >= 0 or token == '') and not signs.p and not signs.s and not signs.h and h.b and h.b[origin] then
     gap_ms = origin_answered(host, h.b, origin, min_ms)
     save(host, h.b)
     if not next(h.b) then h.b = nil end
@@ -212,7 +215,7 @@ for i, op in ipairs(ops) do
       on(key, 'HSET', unpack(set))
       if not h.s and not h.o then redis.call('PEXPIRE', key, HOST_TTL_MS) end
     end
-    if token == '' and h.s == 'b' then rouse(host, next_ms) end
+    if h.s == 'b' then rouse(host, next_ms) end  -- its origin may have answered
   end
 end
 end_leases(ended)
