@@ -262,7 +262,7 @@ class Judge:
         if slash and not entry.sibling and lease.origin_has_pages:
             other, sibling = slash, 1
         elif lease.others_have_pages or not lease.origin_has_pages:
-            other, sibling = origin_sibling(slash if slash and entry.sibling and not entry.chain else entry.url), 2
+            other, sibling = origin_sibling(slash if slash and entry.sibling else entry.url), 2
         else:
             return None
         target = self._canonicalizer.target(other) if other else None
@@ -294,7 +294,7 @@ class Judge:
             hops=entry.hops + 1,
             chain=chain,
             found_as=entry.found_as or entry.url,
-            sibling=entry.sibling,
+            sibling=entry.sibling if target.key == chain[-1] else 0,
             request=redirected(entry.request, status, robots.origin_of(target.url) == job.origin),
         )
         carried = follow.request

@@ -458,10 +458,11 @@ def test_a_redirect_is_a_new_url_with_its_history(status: int) -> None:
 
 
 @pytest.mark.parametrize("sibling", [0, 1, 2])
-def test_a_redirect_remembers_which_spellings_were_tried(sibling: int) -> None:
-    link = answer(job(sibling=sibling), 301, location="/b").link
-    assert link
-    assert link.entry.sibling == sibling
+def test_a_redirect_to_another_spelling_remembers_which_were_tried_and_one_to_another_page_does_not(sibling: int) -> None:
+    same, other = (answer(job("https://example.com/a", sibling=sibling), 301, location=location).link for location in ("/a/", "/b"))
+    assert same
+    assert other
+    assert (same.entry.sibling, other.entry.sibling) == (sibling, 0)
 
 
 @pytest.mark.parametrize(
@@ -1224,17 +1225,26 @@ def test_an_older_copy_is_obeyed_while_a_new_one_cannot_be_had(
 
 
 @pytest.mark.parametrize("hops", [0, 1])
-@pytest.mark.parametrize(("retry_after", "asked_s", "holds_s"), [("1", 1, STALE_S), ("7200", 7200, 7200), ("x", 0, STALE_S)])
+@pytest.mark.parametrize(("retry_after", "asked_s"), [("1", 1), ("7200", 7200), ("x", 0)])
 @pytest.mark.parametrize("status", [429, 500, 503])
-def test_a_new_copy_is_asked_for_when_retry_after_is_over_and_no_page_before(
-    status: int, retry_after: str, asked_s: float, holds_s: float, hops: int
-) -> None:
+def test_a_page_waits_for_retry_after_though_an_older_copy_holds(status: int, retry_after: str, asked_s: float, hops: int) -> None:
     j = robots_job(hops, robots.Answer("allow"))
-    verdict = cannot(j, status, retry_after=retry_after)
-    back = pushed_back(asked_s) if status == 429 else None  # the host rests for it, copy or not
-    assert verdict.outcome == Outcome(
-        j.lease, "l", SENT.ended, SENT.latency_s, asked_s, origin=ORIGIN, stale_robots=(ORIGIN, holds_s), pushed_back=back
-    )
+    outcome = cannot(j, status, retry_after=retry_after).outcome
+    if status == 429:  # the host rests, copy or not
+        assert (outcome.pushed_back, outcome.way, outcome.failed) == (pushed_back(asked_s), "l", None)
+    elif asked_s:  # only the origin waits
+        assert outcome.failed
+        assert (outcome.way, outcome.failed.retry_after_s, outcome.failed.give_up_s, outcome.origin) == ("o", asked_s, None, ORIGIN)
+    else:
+        assert (outcome.way, outcome.failed, outcome.pushed_back) == ("l", None, None)
+    assert outcome.stale_robots == (ORIGIN, STALE_S + (0 if status == 429 else asked_s))
+    assert outcome.wait_s == 0
+
+
+@pytest.mark.parametrize(("give_up_s", "way"), [(3600.0, "l"), (None, "o")])
+def test_a_retry_after_that_is_too_long_is_not_waited_for_where_an_older_copy_holds(give_up_s: float | None, way: str) -> None:
+    outcome = cannot(robots_job(0, robots.Answer("allow")), 503, judge(give_up_s), retry_after="86400").outcome
+    assert (outcome.way, outcome.wait_s) == (way, 0)
 
 
 @pytest.mark.parametrize("kind", ["dns_nxdomain", "connect_refused", "tls"])
