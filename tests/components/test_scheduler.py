@@ -375,6 +375,18 @@ def test_what_was_not_read_is_no_page(redis_url: str, tmp_path: Path) -> None:
     assert run(redis_url, tmp_path, work).stat("refusals") == 0
 
 
+def test_a_page_that_was_cut_before_its_first_byte_is_no_refusal(redis_url: str, tmp_path: Path) -> None:
+    async def work(desk: Desk) -> None:
+        await desk.keep("https://a.org", ALLOW)
+        desk.put("https://a.org/cut", "https://a.org/empty")
+        for _ in range(2):
+            request = await desk.request()
+            desk.answer(request, body=b"", flags=("truncated",) if request.url.endswith("cut") else ())
+        await desk.settled()
+
+    assert run(redis_url, tmp_path, work).stat("refusals") == 1
+
+
 @pytest.mark.parametrize("fate", ["answered", "failed"])
 def test_the_slot_lets_a_request_go_whatever_became_of_it(redis_url: str, tmp_path: Path, fate: str) -> None:
     async def work(desk: Desk) -> None:
@@ -513,6 +525,30 @@ def test_an_older_copy_is_learned_for_a_moment_only(redis_url: str, tmp_path: Pa
     assert (desk.stat("robots/fetched/stale"), desk.stat("robots/disallowed")) == (1, 1)
 
 
+def test_an_answer_from_another_host_may_be_faster_than_the_outcome_that_waits_for_it(redis_url: str, tmp_path: Path) -> None:
+    async def work(desk: Desk) -> None:
+        desk.put("https://a.org/page")
+        desk.answer(await desk.request(), 301, {"Location": "https://b.org/r"})
+        desk.answer(await desk.request(), 404)
+        assert (await desk.request()).url == "https://a.org/page"
+
+    run(redis_url, tmp_path, work)
+
+
+def test_a_page_is_not_done_because_a_middleware_replaced_the_request_for_its_robots_txt(redis_url: str, tmp_path: Path) -> None:
+    async def work(desk: Desk) -> None:
+        desk.put("https://a.org/x")
+        desk.slot.remove_request(await desk.request())
+        await until(lambda: desk.stat("errors/no_outcome"))
+        await until(lambda: not desk.scheduler.crawl.worker.in_hand)
+        await desk.passes(60)
+        job = desk.scheduler.job_of(await desk.request())
+        assert job
+        assert (job.lease.entry.url, job.robots_url) == ("https://a.org/x", "https://a.org/robots.txt")
+
+    assert run(redis_url, tmp_path, work).stat("replaced") == 0
+
+
 def test_a_request_for_a_robots_txt_that_comes_back_unfetched_is_asked_for_again(redis_url: str, tmp_path: Path) -> None:
     """Also one at another host: it is not a new URL for the frontier."""
 
@@ -571,6 +607,39 @@ def test_a_local_request_is_kept_until_it_is_done(redis_url: str, tmp_path: Path
     run(redis_url, tmp_path, work)
 
 
+INHERITED = {"crawlweb_ip": "192.0.2.9", "crawlweb_any_type": True, "crawlweb_warc": None, "own": 1}
+
+
+@pytest.mark.parametrize("make", [local, Request], ids=["local", "plain"])
+def test_what_a_callback_passed_on_of_another_response_is_left_out(redis_url: str, tmp_path: Path, make: Callable[..., Request]) -> None:
+    """meta=response.meta: above all, another host's address."""
+
+    async def work(desk: Desk) -> None:
+        await desk.keep("https://b.org", ALLOW)
+        desk.put(make("https://b.org/x", meta=dict(INHERITED)))
+        request = await desk.request()
+        assert {name for name in request.meta if name in INHERITED} == {"own"}
+
+    run(redis_url, tmp_path, work)
+
+
+def test_a_request_goes_to_the_address_whose_turn_it_has_and_to_no_other(redis_url: str, tmp_path: Path) -> None:
+    async def work(desk: Desk) -> None:
+        await desk.keep("https://b.org", ALLOW)
+        desk.put(local("https://b.org/x"))
+        request = await desk.request()
+        assert request.meta["crawlweb_ip"] == "127.0.0.1"
+        desk.fail(request, LeaseExpired("too short"), Sent())
+
+        async def nowhere(name: str) -> str:  # noqa: ARG001
+            return ""
+
+        desk.scheduler.crawl.worker._address_of = nowhere
+        assert "crawlweb_ip" not in (await desk.request()).meta
+
+    run(redis_url, tmp_path, work, CRAWLWEB_IP_DELAY_S=0.02)
+
+
 # -- the end -------------------------------------------------------------------------------------------------------------
 
 
@@ -593,3 +662,18 @@ def test_closing_gives_back_what_is_not_begun_and_waits_for_what_is(redis_url: s
         assert (found["pending"], found["leased"]) == (1, 0)
 
     run(redis_url, tmp_path, work)
+
+
+def test_closing_in_the_engine_s_order_gives_back_leases_whose_names_are_being_looked_up(redis_url: str, tmp_path: Path) -> None:
+    """The slot, then the download handler with its resolver, then the scheduler."""
+
+    async def work(desk: Desk) -> None:
+        await desk.keep("https://silent.org", ALLOW)
+        desk.put("https://silent.org/x")
+        await until(lambda: desk.scheduler.crawl.worker.in_hand)
+        await desk.slot.close()
+        await desk.scheduler._resolver.close()
+        await desk.scheduler.crawl.worker.close()
+        assert (await desk.audit())["leased"] == 0
+
+    assert run(redis_url, tmp_path, work).stat("leases/returned") == 1

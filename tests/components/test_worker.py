@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import threading
 from collections import Counter
@@ -998,6 +999,97 @@ def test_retry_after_is_waited_for_and_trouble_stays_though_an_older_copy_is_obe
     run(redis_url, work)
 
 
+async def leased(office: Office, host: str = "h0.org") -> Lease | None:
+    leases = (await Frontier.lease(office.frontier, partition_of(host, PARTITIONS), 1))[1]
+    return leases[0] if leases else None
+
+
+def judged(job: Job, status: int, location: str | None = None, retry_after: str | None = None) -> Outcome:
+    by = Judge(Canonicalizer(), max_redirects=5, give_up_s=3600.0, timeout_s=20.0, rng=random.Random(1))
+    values = {"Location": location, "Retry-After": retry_after}
+    return by.response(job, status, values.get, b"", Sent(boottime(), 0.001)).outcome
+
+
+def test_a_robots_txt_that_is_never_had_is_given_up_though_it_is_behind_a_redirect_of_the_host(redis_url: str) -> None:
+    """robots.txt → files.h0.org/r: 503, for ever. The hop is forgotten every five minutes, the trouble is not."""
+
+    async def work(office: Office) -> None:
+        await Frontier.enqueue(office.frontier, partition_of("h0.org", PARTITIONS), [link("h0.org", "/page")])
+        passed_s, hop_until_s, asked = 0.0, 0.0, []
+        while (await Frontier.counts(office.frontier)).pending:
+            lease = await leased(office)
+            if lease is None:
+                passed_s += 10
+                await office.passes(10)
+                assert passed_s < 2 * 3600
+                continue
+            if passed_s < hop_until_s:
+                job = Job(lease, "https://h0.org", "https://files.h0.org/r", 1, "h0.org")
+                outcome = judged(job, 503)
+            else:
+                job = Job(lease, "https://h0.org", "https://h0.org/robots.txt", 0, "h0.org")
+                outcome = judged(job, 301, "https://files.h0.org/r")
+                hop_until_s = passed_s + 300
+            asked.append(job.robots_hops)
+            await Frontier.complete(office.frontier, lease.partition, [outcome])
+        assert passed_s >= 3600
+        assert sum(asked) < 20  # the waits grow
+
+    run(redis_url, work, start=False)
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_retry_after_that_is_too_long_is_not_waited_for_with_an_older_copy_either(redis_url: str, status: int) -> None:
+    async def work(office: Office) -> None:
+        await Frontier.enqueue(office.frontier, partition_of("h0.org", PARTITIONS), [link("h0.org", "/page")])
+        lease = await leased(office)
+        assert lease
+        job = Job(lease, "https://h0.org", "https://h0.org/robots.txt", 0, "h0.org", True, RULES)
+        await Frontier.complete(office.frontier, lease.partition, [judged(job, status, retry_after="86400")])
+        await office.passes(3600)
+        if lease := await leased(office):
+            await Frontier.complete(office.frontier, lease.partition, [Outcome(lease, "d", boottime())])
+        assert (await Frontier.counts(office.frontier)).pending == 0
+
+    run(redis_url, work, start=False)
+
+
+@pytest.mark.parametrize("stale", [None, RULES])
+def test_retry_after_of_an_origin_s_robots_txt_does_not_stop_the_host_s_others(redis_url: str, stale: Answer | None) -> None:
+    async def work(office: Office) -> None:
+        url = "https://www.h0.org/x"
+        both = [Link("h0.org", url_key(url), Entry(url, 1)), link("h0.org", "/page")]
+        await Frontier.enqueue(office.frontier, partition_of("h0.org", PARTITIONS), both)
+        lease = await leased(office)
+        assert lease
+        assert lease.entry.url == url
+        job = Job(lease, "https://www.h0.org", "https://www.h0.org/robots.txt", 0, "h0.org", stale is not None, stale)
+        await Frontier.complete(office.frontier, lease.partition, [judged(job, 503, retry_after="3000")])
+        await office.passes(30)
+        other = await leased(office)
+        assert other
+        assert other.entry.url == "https://h0.org/page"
+        await Frontier.complete(office.frontier, other.partition, [Outcome(other, "d", boottime())])
+        await office.passes(2900)
+        assert await leased(office) is None
+        await office.passes(100)
+        again = await leased(office)
+        assert again
+        assert again.entry.url == url
+
+    run(redis_url, work, start=False)
+
+
+def test_a_redirect_that_stands_where_a_robots_txt_should_is_no_older_copy(redis_url: str) -> None:
+    async def work(office: Office) -> None:
+        await keep(office, "https://h0.org", Answer("redirect", to="https://www.h0.org/r", hops=1), 400)
+        await office.sent(link("h0.org", "/page"))
+        job = await office.job()
+        assert (job.robots_url, job.stale_robots, job.has_stale) == ("https://h0.org/robots.txt", None, False)
+
+    run(redis_url, work)
+
+
 def test_the_next_worker_knows_what_another_host_said(redis_url: str) -> None:
     page = link("h0.org", "/page")
 
@@ -1356,6 +1448,29 @@ def test_a_host_with_permission_takes_no_turns(redis_url: str) -> None:
     run(redis_url, work, limits=SHARED, address_of=one_address)
 
 
+@pytest.mark.parametrize("looked_up_s", [0.05, 60])
+def test_closing_does_not_wait_for_names_and_gives_their_leases_back(redis_url: str, looked_up_s: float) -> None:
+    page, asked = link("h0.org"), asyncio.Event()
+
+    async def address_of(name: str) -> str:  # noqa: ARG001
+        asked.set()
+        await asyncio.sleep(looked_up_s)
+        return IP
+
+    async def work(office: Office) -> None:
+        office.allow(page)
+        await office.sent(page)
+        await asyncio.wait_for(asked.wait(), 5)
+        began = boottime()
+        await office.worker.close()
+        assert boottime() - began < 1
+        assert office.worker.in_hand == {}
+        assert office.frontier.done("completed") == [(page.entry.url, "l")]
+        assert (await office.audit()).get("leased", 0) == 0
+
+    assert run(redis_url, work, limits=SHARED, address_of=address_of).counts["leases/returned"] == 1
+
+
 @pytest.mark.parametrize("state", ["looked up", "not due", "asked", "at hand"])
 def test_closing_gives_back_leases_and_addresses_in_whatever_state(redis_url: str, state: str, monkeypatch: pytest.MonkeyPatch) -> None:
     page = link("h0.org")
@@ -1690,6 +1805,32 @@ def test_what_holds_a_page_is_waited_for_at_the_close(redis_url: str) -> None:
         assert (counts.enqueued, counts.done) == (2, 1)
 
     run(redis_url, work)
+
+
+class Deaf:
+    """A client that loses a cancellation in a call, as asyncio.wait_for did before Python 3.12 (redis-py waits for `drain` so)."""
+
+    def __init__(self, client: Any) -> None:
+        self._client, self.asked = client, asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    async def time(self) -> Any:
+        self.asked.set()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(5)
+        return await self._client.time()
+
+
+def test_closing_ends_though_a_cancellation_is_lost(redis_url: str) -> None:
+    async def work(office: Office) -> None:
+        deaf = Deaf(office.client)
+        office.frontier.redis = deaf  # type: ignore[assignment]
+        await asyncio.wait_for(deaf.asked.wait(), 5)
+        await asyncio.wait_for(office.worker.close(), 1)
+
+    run(redis_url, work, limits=Limits(lease_s=3.0), fetch_s=0.1)
 
 
 def test_closing_ends_though_redis_is_gone(redis_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
