@@ -670,7 +670,7 @@ def test_closing_in_the_engine_s_order_gives_back_leases_whose_names_are_being_l
     async def work(desk: Desk) -> None:
         await desk.keep("https://silent.org", ALLOW)
         desk.put("https://silent.org/x")
-        await until(lambda: desk.scheduler.crawl.worker.in_hand)
+        await until(lambda: desk.scheduler._resolver._in_flight)
         await desk.slot.close()
         await desk.scheduler._resolver.close()
         await desk.scheduler.crawl.worker.close()
