@@ -75,6 +75,7 @@ async def walk(web: Web, redis_url: str, folder: Path) -> None:
     assert again.not_before - fetched.finished >= DELAY_S
     (known,) = await frontier.robots(target.host, [origin])
     assert known
+    assert known.value
     assert robots.KEPT_S - 60 < known.left_s <= robots.KEPT_S
     rules = robots.Rules(robots.Answer.unpack(known.value))
     assert [rules.allows(url) for url in (again.entry.url, f"{origin}/private/page")] == [True, False]
