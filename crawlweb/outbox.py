@@ -134,8 +134,9 @@ class Outbox:
         assert ticket.outcome is not None
         p = ticket.outcome.lease.partition
         self._outcomes[p].append((ticket.outcome, ticket.key))
+        is_urgent = ticket.outcome.pushed_back or ticket.outcome.failed  # what a server asked for must be known before a crash
         ticket.outcome = None
-        if len(self._outcomes[p]) >= OUTCOME_BATCH:
+        if is_urgent or len(self._outcomes[p]) >= OUTCOME_BATCH:
             self._flush("outcomes", p)
 
     def _flush(self, what: str, p: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 import time
 from collections.abc import Callable
@@ -216,7 +215,8 @@ class Judge:
             news = None if job.has_stale else lambda lease: Outcome(lease, "l", origin=job.origin, failed=failed, error=released.error)
             return Verdict(told, stat, is_last=False, news=news)
         if job.stale_robots is not None:
-            waits_s = 0.0 if row.host or retry_after_s is None or retry_after_s > (self._give_up_s or math.inf) else retry_after_s
+            is_too_long = self._give_up_s is not None and (retry_after_s or 0.0) > self._give_up_s
+            waits_s = 0.0 if row.host or retry_after_s is None or is_too_long else retry_after_s
             if waits_s:
                 released = replace(released, way="o", failed=replace(failed, give_up_s=None))
             return self._obey_stale(job, released, "robots/fetched/stale", hold_s=STALE_S + waits_s)

@@ -78,7 +78,7 @@ class Worker:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._wake_at: asyncio.TimerHandle | None = None
         self._started = 0.0
-        self._polls = 0  # lease calls on their way
+        self._polls = 0  # lease calls on their way, until their leases are jobs
         self._failed = False  # Redis gave an answer that is an error
         self._full = False  # max_pages are stored
         self._resolving: dict[str, Job] = {}  # whose address is being looked up, by token
@@ -180,15 +180,15 @@ class Worker:
         self._polls += 1
         try:
             next_s, leases = await self.frontier.lease(p, most)
+            look_ahead_s = self.frontier.limits.look_ahead_s
+            wait_s = POLL_MAX_S if next_s is None else min(POLL_MAX_S, max(POLL_MIN_S, next_s - look_ahead_s * 0.8))
+            self._due[p] = min(self._due[p], boottime() + (0 if len(leases) == most else wait_s))
+            for lease in leases:
+                self.in_hand[lease.token] = lease
+            self._count("leases", len(leases))
+            await self._admit(leases)
         finally:
             self._polls -= 1
-        look_ahead_s = self.frontier.limits.look_ahead_s
-        wait_s = POLL_MAX_S if next_s is None else min(POLL_MAX_S, max(POLL_MIN_S, next_s - look_ahead_s * 0.8))
-        self._due[p] = min(self._due[p], boottime() + (0 if len(leases) == most else wait_s))
-        for lease in leases:
-            self.in_hand[lease.token] = lease
-        self._count("leases", len(leases))
-        await self._admit(leases)
 
     async def _admit(self, leases: list[Lease]) -> None:
         """Makes jobs of leases: of the host's own URLs, with a permit under max_pages, robots.txt of the origin known or to be fetched."""
@@ -239,6 +239,7 @@ class Worker:
         elif self._address_of is None or lease.has_permission:
             self._push(job, lease.not_before)
         else:
+            self._resolving[lease.token] = job
             self._spawn(self._resolve(job))
 
     def _push(self, job: Job, not_before: float) -> None:
@@ -249,7 +250,6 @@ class Worker:
     async def _resolve(self, job: Job) -> None:
         """The name is looked up when the lease arrives; where that fails, the request will find the failure in the resolver's cache."""
         assert self._address_of is not None
-        self._resolving[job.lease.token] = job
         ip = await self._address_of(parse(job.robots_url or job.lease.entry.url).hostname)
         if self._resolving.pop(job.lease.token, None) is None:  # given back meanwhile
             return
@@ -275,7 +275,7 @@ class Worker:
 
     async def _renew_forever(self) -> None:
         period_s = self.frontier.limits.lease_s / 3
-        while not self.closing:
+        while not self.frontier.closing:
             await asyncio.sleep(min(period_s, SEEDING_S / 3))
             now = boottime()
             held = [lease for lease in self.in_hand.values() if lease.expires - now < 2 * period_s]

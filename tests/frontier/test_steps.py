@@ -680,6 +680,18 @@ def test_a_host_with_as_many_in_flight_as_it_may_gets_no_lease_when_one_ends(rig
         rig.check()
 
 
+def test_a_host_without_urls_is_in_flight_until_its_last_lease_ends(rig: Rig) -> None:
+    rig.enqueue(*links("a.org", 2))
+    rig.run(rig.f.override("a.org", Override(0.0, 2, None, True)))
+    (first,), (second,) = rig.lease(), rig.lease()
+    rig.complete(first)
+    assert rig.state("a.org") == "f"
+    rig.check()
+    rig.complete(second)
+    assert rig.state("a.org") is None
+    assert rig.check()["pending"] == 0
+
+
 def test_a_token_of_a_host_whose_last_urls_were_disallowed_meanwhile_is_skipped(redis_url: str) -> None:
     rig = Rig(redis_url, constants={"QUANTUM_URLS": 1}, active_hosts=1)
     rig.enqueue(*links("a.org", 4))

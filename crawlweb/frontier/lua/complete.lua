@@ -30,6 +30,7 @@ local ORIGINS_DELAYED = 64           -- origins of a host whose crawl-delay is k
 local DELAY_KEPT_MS = 30 * 86400000
 local REFUSALS = 800000              -- share of refusals, in millionths, that means it; the average runs over about ten pages
 local REST_DOUBLINGS = 8
+local KEPT = '{"v":2,'                -- what a robots.txt that is kept begins with (policy/robots.py)
 local KNOWN_BYTES = 500              -- of names of origins that had pages
 
 local old = answered('c')
@@ -132,7 +133,7 @@ for i, op in ipairs(ops) do
   end
   local gap_ms = 0
   local origin = signs.at or (robots and robots[1]) or (is_held and origin_of(host, entry)) or ''
-  if signs.o and signs.o[1] == 'robots_elsewhere' and on(TAG .. 'robots:' .. origin, 'EXISTS') == 1 then
+  if signs.o and signs.o[1] == 'robots_elsewhere' and on(TAG .. 'robots:' .. origin, 'GETRANGE', 0, #KEPT - 1) == KEPT then
     signs.o, way = nil, 'l'  -- the news was faster
   end
   if signs.o and (is_held or token == '') then

@@ -96,6 +96,10 @@ local function settle(host, h, next_ms, left, until_ms, rests, set)
   local best = on(TAG .. 'back:' .. host, 'ZRANGE', 0, 0, 'WITHSCORES')[2]
   if not best and refill(host) then best = redis.call('ZRANGE', TAG .. 'back:' .. host, 0, 0, 'WITHSCORES')[2] end
   local blocked_ms = not best and first_wait(host, h.b)
+  if not best and not blocked_ms and (h.others or 0) > 0 then
+    on(key, 'HSET', 's', 'f', unpack(set or {}))
+    return 'f'
+  end
   if not best and not blocked_ms then
     if set then on(key, 'HSET', unpack(set)) end
     redis.call('HDEL', key, 's', 'q', 'g', 't', 'k')
@@ -137,6 +141,7 @@ local function land(host, h, next_ms, left, rests, set)
   local others = (h.f or 1) - 1
   if h.f then
     set[#set + 1], set[#set + 2] = 'f', others
+    h.others = others
   end
   if (h.s == 'f' or not h.s) and others < h.most then
     settle(host, h, next_ms, left, h.g or 0, rests, set)
