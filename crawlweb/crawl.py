@@ -36,7 +36,8 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """What the crawl tells its scheduler: there may be work, the crawl is over (why), a stat rose (by how much). What it asks: is the
+    """What the crawl tells its scheduler: there may be work, the crawl is over (why), a stat rose (by how much), a request will not come
+    back. What it asks: is the
     spider still giving start requests? which address has a name, '' if no clock of addresses is in force for it?"""
 
     wake: Callable[[], None]
@@ -44,6 +45,7 @@ class Hooks:
     count: Callable[..., None]
     starting: Callable[[], bool]
     address_of: Callable[[str], Awaitable[str]]
+    dropped: Callable[[dict[str, object]], None]
 
 
 class Crawl:
@@ -104,6 +106,7 @@ class Crawl:
             url_key=self.canonicalizer.url_key,
             starting=self.hooks.starting,
             address_of=self.hooks.address_of,
+            dropped=self.hooks.dropped,
             crawl_delay_cap_s=config.crawl_delay_cap_s,
         )
         await self.meta.refresh_scope()

@@ -56,11 +56,13 @@ class RecentKeys:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """Whom an outbox tells: new URLs are in a partition; outcomes will be sent there; they were, with these letters as answer."""
+    """Whom an outbox tells: new URLs are in a partition; outcomes will be sent there; they were, with these letters as answer; a request
+    that was not queued, since its URL is known."""
 
     arrived: Callable[[int], None]
     completing: Callable[[Sequence[Ended]], Awaitable[None]]
     completed: Callable[[int, Sequence[Ended], str], None]
+    dropped: Callable[[dict[str, object]], None]
     count: Callable[..., None]
     spawn: Callable[[Coroutine[Any, Any, None]], None]
 
@@ -162,6 +164,8 @@ class Outbox:
                         count("seeds/new")
                     if letter == "s" and link.entry.hops:
                         count("redirects/known")
+                    if letter != "n" and link.entry.request:
+                        self._told.dropped(link.entry.request)
                     self._acknowledge(ticket)
                 self.waiting -= len(batch)
                 if new:

@@ -6,6 +6,7 @@ import logging
 import random
 import secrets
 from collections.abc import Container
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -104,7 +105,7 @@ class Scheduler(BaseScheduler):
             arguments,
             self._worker_id,
             self.canonicalizer,
-            Hooks(self._wake, self._ended, self.count, self._starting, self._address_of),
+            Hooks(self._wake, self._ended, self.count, self._starting, self._address_of, self._local.drop),
             settings.get("USER_AGENT") or "",
         )
         try:
@@ -275,6 +276,7 @@ class Scheduler(BaseScheduler):
                 self.crawl.worker.outbox.add_links([verdict.link], job.ticket)
             else:
                 self.count("redirects/out_of_scope")
+                verdict = replace(verdict, link=None)
         self._verdicts[request] = verdict
         return verdict.is_last
 

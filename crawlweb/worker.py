@@ -40,7 +40,8 @@ SHOWN_S = 0.005  # the time to look at what comes next on a host that disallows 
 
 class Worker:
     """`capacity`: leases in hand at a time. `address_of`: of a host name, '' where no clock of its address is in force. `wake` is called
-    when `next_job` may have something, `ended` when the crawl is over (why); `starting`: is the spider still giving start requests?"""
+    when `next_job` may have something, `ended` when the crawl is over (why); `starting`: is the spider still giving start requests?
+    `dropped`: a request will not come back."""
 
     def __init__(
         self,
@@ -56,11 +57,13 @@ class Worker:
         count: Callable[..., None],
         url_key: Callable[[str], bytes],
         starting: Callable[[], bool] = lambda: False,
+        dropped: Callable[[dict[str, object]], None] = lambda _: None,
         address_of: Callable[[str], Awaitable[str]] | None = None,
         crawl_delay_cap_s: float = robots.CRAWL_DELAY_CAP_S,
     ) -> None:
         self.frontier, self.meta = frontier, meta
-        told = Told(lambda p: self._ask(p, 0), self._completing, self._completed, count, self._spawn)
+        told = Told(lambda p: self._ask(p, 0), self._completing, self._completed, dropped, count, self._spawn)
+        self._dropped = dropped
         self.outbox = Outbox(frontier, told)
         self.closing = False
         self.in_hand: dict[str, Lease] = {}
@@ -144,6 +147,8 @@ class Worker:
             self.in_hand.pop(outcome.lease.token, None)
             if letter != "k":
                 self._count("leases/late" if letter == "g" else "dead")
+            if letter == "x" and outcome.lease.entry.request:
+                self._dropped(outcome.lease.entry.request)
         free_now = any(outcome.ended is None for outcome, _ in batch)
         self._ask(p, 0 if free_now else self.frontier.limits.min_delay_s - self.frontier.limits.look_ahead_s)
 

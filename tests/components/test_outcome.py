@@ -1361,3 +1361,10 @@ def test_no_answer_for_robots_txt_raises(
     holds = whose == "elsewhere, stale"  # the old copy, whatever becomes of the link
     assert any((told_.robots, told_.robots_hop, told_.failed, told_.stale_robots, verdict.link, holds))
     assert verdict.robots is None or verdict.robots.decision in ("rules", "allow", "redirect")
+
+
+@pytest.mark.parametrize("give_up_s", [0.0, 3600.0])
+def test_who_gives_up_at_once_waits_for_no_retry_after_with_an_old_copy(give_up_s: float) -> None:
+    outcome = answer(robots_job(stale=robots.Answer("allow")), 503, retry_after="86400", by=judge(give_up_s)).outcome
+    assert outcome.wait_s == 0
+    assert outcome.failed is None

@@ -677,3 +677,39 @@ def test_closing_in_the_engine_s_order_gives_back_leases_whose_names_are_being_l
         assert (await desk.audit())["leased"] == 0
 
     assert run(redis_url, tmp_path, work).stat("leases/returned") == 1
+
+
+def test_a_request_of_this_process_alone_is_forgotten_when_it_is_a_dead_letter(redis_url: str, tmp_path: Any) -> None:
+
+    async def work(desk: Desk) -> None:
+        await desk.keep("https://a.org", ALLOW)
+        desk.put(local("https://a.org/x"))
+        for _ in range(5):
+            desk.fail(await desk.request(), FetchError("bad_response"))
+            await until(lambda: not desk.scheduler.crawl.worker.in_hand)
+            await desk.passes(3600)
+            await asyncio.sleep(0.05)
+            if (await desk.frontier.counts()).pending == 0:
+                break
+        assert len(await desk.dead()) == 1
+        assert desk.scheduler._local._kept == {}
+
+    run(redis_url, tmp_path, work, CRAWLWEB_MODE="once", CRAWLWEB_GIVE_UP_S=60)
+
+
+@pytest.mark.parametrize("location", ["https://a.org/seen", "https://b.org/out"])
+def test_a_request_of_this_process_alone_is_forgotten_when_its_redirect_leads_to_what_is_seen_or_out_of_scope(
+    redis_url: str, tmp_path: Any, location: str
+) -> None:
+    async def work(desk: Desk) -> None:
+        await desk.keep("https://a.org", ALLOW)
+        desk.put("https://a.org/seen")
+        desk.answer(await desk.request())
+        desk.put(local("https://a.org/x"))
+        desk.answer(await desk.request(), 301, {"Location": location})
+        await desk.settled()
+        assert (await desk.audit())["pending"] == 0
+        assert desk.scheduler._local._kept == {}
+
+    arguments = SpiderArguments(scope="domain")
+    run(redis_url, tmp_path, work, arguments=arguments)

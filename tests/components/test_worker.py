@@ -1851,3 +1851,81 @@ def test_closing_ends_though_redis_is_gone(redis_url: str, monkeypatch: pytest.M
 
 def test_a_ticket_without_links_is_settled_by_its_outcome() -> None:
     assert (Ticket().left, Ticket().outcome) == (0, None)
+
+
+def test_a_page_in_progress_at_the_stop_is_renewed_until_it_is_done(redis_url: str) -> None:
+    page = link("h0.org")
+
+    async def work(office: Office) -> None:
+        office.allow(page)
+        await office.sent(page)
+        job_ = await office.job()
+        office.worker.stop()
+        first = job_.lease.expires
+        await until(lambda: job_.lease.expires > first + 0.3, 2)
+        finished(office, job_)
+
+    office = run(redis_url, work, limits=Limits(lease_s=0.8), fetch_s=0.1)
+    assert office.counts["leases/late"] == 0
+
+
+@pytest.mark.parametrize("how", ["at once", "later", "never"])
+def test_a_stop_in_the_moment_in_which_a_name_is_about_to_be_looked_up_gives_the_lease_back(redis_url: str, how: str) -> None:
+    page, offices = link("h0.org"), []
+
+    async def address_of(name: str) -> str:  # noqa: ARG001
+        if how != "at once":
+            await asyncio.sleep(0.1 if how == "later" else 100)
+        return ""
+
+    async def work(office: Office) -> None:
+        offices.append(office)
+        office.allow(page)
+        await office.sent(page)
+        await until(lambda: office.worker.closing)
+        await office.worker.close()
+        assert office.worker.in_hand == {}
+        assert (await office.audit()).get("leased", 0) == 0
+
+    run(redis_url, work, limits=SHARED, address_of=address_of, wake=lambda: offices and offices[0].worker.stop())
+
+
+def test_what_is_not_ours_in_the_place_of_a_robots_txt_does_not_unblock_an_origin(redis_url: str) -> None:
+
+    async def work(office: Office) -> None:
+        await office.client.set(office.key("h0.org", "robots:https://h0.org"), b'{"v":1,"d":"allow","to":"","hops":0}\n')
+        await office.sent(link("h0.org", "/page"))
+        judging(office, await office.job(), 301, "https://h1.org/r")
+        elsewhere = await office.job()
+        assert elsewhere.lease.host == "h1.org"
+        await until(lambda: len(office.worker.in_hand) == 1)
+        await office.passes(2)
+        await asyncio.sleep(0.05)
+        assert office.worker.next_job() is None  # h0.org waits
+
+    run(redis_url, work)
+
+
+@pytest.mark.parametrize("call", ["robots", "permits"])
+def test_closing_gives_back_a_lease_that_is_being_admitted(redis_url: str, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    page, asked, gate = link("h0.org"), asyncio.Event(), asyncio.Event()
+
+    async def work(office: Office) -> None:
+        whose: Any = office.frontier if call == "robots" else office.meta
+        original = getattr(whose, call)
+
+        async def held_back(*args: Any) -> Any:
+            asked.set()
+            await gate.wait()
+            return await original(*args)
+
+        monkeypatch.setattr(whose, call, held_back)
+        await office.sent(page)
+        await asyncio.wait_for(asked.wait(), 5)
+        closing = asyncio.ensure_future(office.worker.close())
+        await asyncio.sleep(0.02)
+        gate.set()
+        await closing
+        assert (await office.audit()).get("leased", 0) == 0
+
+    run(redis_url, work, max_pages=10 if call == "permits" else None)
