@@ -280,6 +280,7 @@ class FrontierModel(RuleBasedStateMachine):
     def lease_some(self, worker: int, p: int, most: int, reclaim: bool, mode: str) -> list[Lease]:
         part, now = self.parts[p], self.tick(p)
         tainted = {name for name in self.names[p] if self.hosts[name].tainted}
+        moved = sum(not self.is_free(self.hosts[u.host], u, now) for u in part.urls)  # a call moves so many out of the way at the most
         _, leases = self.call(worker, mode, lambda f: f.lease(p, most, reclaim))
         dead = self.new_dead(p)
         if reclaim:
@@ -327,7 +328,6 @@ class FrontierModel(RuleBasedStateMachine):
                     origin.until_ms = now + LEASE_MS
         self.all_leases += leases
         self.redis_holds_what_the_model_holds()  # counts what was merged
-        moved = sum(not self.is_free(self.hosts[u.host], u, now) for u in part.urls)  # a call moves so many out of the way at the most
         if most == 8 and self.active_hosts is None and moved < MOVED_MOST:
             for name in self.names[p]:
                 host = self.hosts[name]
