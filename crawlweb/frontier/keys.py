@@ -51,7 +51,7 @@ KEYS = (
     Key("stale:<origin>", "partition", "string", "robots.txt could not be renewed: the copy holds until this expires"),
     Key("overrides", "partition", "hash", "what operators want of hosts: `delay-ms concurrency pause-until-ms below-minimum`"),
     Key("call:<worker>", "partition", "hash", "a worker's last call of each step and its answer; expires after 1 h"),
-    Key("dead", "partition", "list", "dead letters: `ms \\t host \\t reason \\t entry`"),
+    Key("dead", "partition", "list", "dead letters: `ms \\t host \\t reason[: last error] \\t entry`"),
     Key("quarantine", "partition", "list", "what was found and is not ours: `where \\t what`"),
     Key("foreign:<n>:<key>", "partition", "any", "a key of another type that stood in the way of ours"),
     Key("ip:<address>", "addresses", "hash", "clock of an address: who holds it, until when, next-allowed ms (lua/ip.lua)"),
