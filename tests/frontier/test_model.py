@@ -122,6 +122,7 @@ class Host:
     refused_times: int = 0
     dead_ms: int = 0
     reason: str = ""
+    had_pages: list[str] = field(default_factory=list)
     override: Override = field(default_factory=Override)
     origins: dict[str, Origin] = field(default_factory=dict)
     tainted: bool = False  # has entries in its queues that are not ours: each costs it a turn
@@ -457,7 +458,9 @@ class FrontierModel(RuleBasedStateMachine):
         return self.is_kind(name, p, b"zset")
 
     def has_other_origin(self, p: int, name: str, origin: str) -> bool:
-        """Among the first URLs of the back queue."""
+        """Among those that had pages, or the first URLs of the back queue."""
+        if set(self.hosts[name].had_pages) - {origin}:
+            return True
         if not self.is_zset(f"back:{name}", p):
             return False
         first = self.rig.sync.zrange(self.rig.key(f"back:{name}", p), 0, VISIBLE - 1)
@@ -550,6 +553,8 @@ class FrontierModel(RuleBasedStateMachine):
                 host.next_ms = max(host.next_ms, now - max(0, ago - GUARD_MS) + delay_ms)
             if not o.failed and not o.pushed_back:
                 host.dead_ms = 0
+        if o.page is not None and o.page.rest is None and name and name not in host.had_pages:
+            host.had_pages.append(name)
         if o.page is not None:
             rest_ms = max(rest_ms, self.refused_ms(host, o.page, now))
         if not held:

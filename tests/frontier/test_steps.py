@@ -396,6 +396,19 @@ def test_one_origin_in_trouble_does_not_stop_the_others_of_its_host(rig: Rig) ->
     assert rig.check()["wait"] == 1_000
 
 
+def test_a_host_with_pages_elsewhere_does_not_rest_for_an_origin_though_it_has_nothing_else_to_do(rig: Rig) -> None:
+    rig.enqueue(link("a.org", "/", before="https://www."), link("a.org", "/", before="https://dev."))
+    for _ in range(2):
+        (lease,) = rig.lease()
+        if "dev." in lease.entry.url:
+            rig.complete(lease, "o", failed=OriginFailed("dns_nxdomain", 8, 30, dead_after=3))
+        else:
+            rig.complete(lease, page=PageSeen())
+        rig.later(1_000)
+    rig.enqueue(link("a.org", "/new", before="https://www."))
+    assert [lease.entry.url for lease in rig.lease()] == ["https://www.a.org/new"]
+
+
 def test_urls_of_an_origin_that_is_given_up_are_dead_letters_and_those_of_others_are_not(rig: Rig) -> None:
     rig.enqueue(*(link("a.org", f"/{n}", before=before) for n in range(10) for before in ("https://dev.", "https://www.")))
     done = 0

@@ -137,8 +137,7 @@ for i, op in ipairs(ops) do
     signs.o, way = nil, 'l'  -- the news was faster
   end
   if signs.o and (is_held or token == '') then
-    h.b = h.b or {}
-    rest_ms = origin_failed(host, h.b, origin, signs.o, signs.e)
+    rest_ms = origin_failed(host, h, origin, signs.o, signs.e)
     save(host, h.b)
   elseif (age >= 0 or token == '') and not signs.p and not signs.s and not signs.h and h.b and h.b[origin] then
     gap_ms = origin_answered(host, h.b, origin, min_ms)

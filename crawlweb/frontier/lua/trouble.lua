@@ -1,7 +1,8 @@
 -- Origins in trouble. Uses common, host, place.
 --
 -- TLS, DNS, server errors and robots.txt that cannot be had belong to an origin: its URLs wait, the host goes on with those of other origins. A
--- short trouble of a host that has nothing else to do rests the host instead, so that not every URL of it is moved.
+-- short trouble of a host that has nothing else to do (no URL of another origin soon, none that had pages) rests the host instead, so that not
+-- every URL of it is moved.
 
 local ORIGINS_MOST = 64              -- origins in trouble that a host keeps in mind, but those with URLs that wait
 local SOFT_REST_MS = 20000           -- a rest of the host, not longer than this and
@@ -19,7 +20,9 @@ local function save(host, b)
   if next(b) then on(key, 'HSET', 'b', cmsgpack.pack(b)) else on(key, 'HDEL', 'b') end
 end
 
-local function has_other_origin(host, origin)
+-- Has the host anything else to do? Then it goes on.
+local function has_other_origin(host, h, origin)
+  if h.v and h.v ~= '|' .. origin .. '|' then return true end
   for _, entry in ipairs(on(TAG .. 'back:' .. host, 'ZRANGE', 0, VISIBLE - 1)) do
     if is_entry(entry) and origin_of(host, entry) ~= origin then return true end
   end
@@ -39,9 +42,10 @@ end
 -- An origin failed. `how`: {reason, first gap ms, most gap ms, jitter factor, Retry-After ms, dead after so many in a row (0: never), ms dead,
 -- ms of trouble after which it is given up (-1: never), 1: it is struggling, so the gap stays and is halved by every answer, 1: dead by tries,
 -- its URLs that have no other spelling wait}. Returns ms that the host rests; 0: the origin is blocked, or dead.
-local function origin_failed(host, b, origin, how, cause)
-  local o = b[origin] or {}
-  b[origin] = o
+local function origin_failed(host, h, origin, how, cause)
+  h.b = h.b or {}
+  local o = h.b[origin] or {}
+  h.b[origin] = o
   o.f, o.s, o.r, o.p = (o.f or 0) + 1, o.s or now, how[1], how[9]
   o.e = cause
   o.g = math.min(how[3], math.max(how[2], (o.g or 0) * 2))
@@ -54,7 +58,7 @@ local function origin_failed(host, b, origin, how, cause)
     o.u = 0
     return 0
   end
-  if o.f <= SOFT_FAILURES and rest_ms <= SOFT_REST_MS and not has_other_origin(host, origin) then
+  if o.f <= SOFT_FAILURES and rest_ms <= SOFT_REST_MS and not has_other_origin(host, h, origin) then
     o.u = 0
     return rest_ms
   end
