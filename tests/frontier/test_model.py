@@ -532,7 +532,7 @@ class FrontierModel(RuleBasedStateMachine):
         held = part.held.pop(got.token, None)
         rest_ms = gap_ms = 0
         name = o.robots[0] if o.robots else held.url.origin if held else ""
-        if o.failed and held:
+        if o.failed and name:
             rest_ms = self.origin_failed(p, got.host, name, o.failed, now)
         elif ago is not None and not o.pushed_back and name in host.origins:
             gap_ms = self.origin_answered(host.origins[name], now)
@@ -558,6 +558,8 @@ class FrontierModel(RuleBasedStateMachine):
         if o.page is not None:
             rest_ms = max(rest_ms, self.refused_ms(host, o.page, now))
         if not held:
+            if rest_ms:
+                host.next_ms = max(host.next_ms, now + rest_ms)
             return "g"
         url = held.url
         if way in "dqn":

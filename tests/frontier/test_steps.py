@@ -509,6 +509,25 @@ def test_the_origins_that_had_pages_are_known_to_all_workers(rig: Rig) -> None:
     assert [has_pages for url, has_pages in found if "www." not in url] == [False, False, False]
 
 
+@pytest.mark.parametrize("ago_ms", [0, None])
+def test_what_a_server_asked_for_holds_though_the_lease_was_gone(rig: Rig, ago_ms: int | None) -> None:
+    rig.enqueue(*links("a.org", 3), *links("b.org", 3))
+    leases = rig.lease()
+    rig.later(60_000)
+    rig.lease()
+    for lease in leases:
+        if lease.host == "a.org":
+            assert rig.complete(lease, "r", ago_ms, arg=[9, "http_429"], pushed_back=PushedBack(5, 600, retry_after_s=90)) == "g"
+        else:
+            failed = OriginFailed("http_503", 5, 600, retry_after_s=90)
+            assert rig.complete(lease, "r", ago_ms, arg=[9, "http_503"], origin="https://b.org", failed=failed) == "g"
+    rig.later(89_000)
+    assert rig.lease() == []
+    rig.check()
+    rig.later(1_000)
+    assert {lease.host for lease in rig.lease()} == {"a.org", "b.org"}
+
+
 def test_a_tls_failure_has_urls_spelt_with_http_and_others_wait(rig: Rig) -> None:
     rig.enqueue(*links("a.org", 3), link("a.org", "/spider", request={"method": "POST"}))
     how = OriginFailed("tls", 5, 3_600, dead_after=2, dead_s=600, give_up_s=900, urls_wait=True)

@@ -22,7 +22,7 @@
 --                     e  the error in words, for the dead letter
 --                     h  [origin, value, ms it lives]: where its robots.txt redirects to
 --                     k  a good page: 0; one that looks like a refusal: [first rest ms, most rest ms, give-up ms (-1: never), ms dead]
--- Returns  a letter for each: k done as asked, x a dead letter now, g the lease was gone (only the clock moved)
+-- Returns  a letter for each: k done as asked, x a dead letter now, g the lease was gone (only what is known of host and origin changed)
 -- Holds    next-allowed = end of the request + max(minimum, crawl-delay, factor * latency), and never moves back; an override replaces
 --          what is in the parentheses
 
@@ -136,7 +136,7 @@ for i, op in ipairs(ops) do
   if signs.o and signs.o[1] == 'robots_elsewhere' and on(TAG .. 'robots:' .. origin, 'GETRANGE', 0, #KEPT - 1) == KEPT then
     signs.o, way = nil, 'l'  -- the news was faster
   end
-  if signs.o and (is_held or token == '') then
+  if signs.o and origin ~= '' then
     rest_ms = origin_failed(host, h, origin, signs.o, signs.e)
     save(host, h.b)
   elseif (age >= 0 or token == '') and not signs.p and not signs.s and not signs.h and h.b and h.b[origin] then
@@ -210,7 +210,8 @@ for i, op in ipairs(ops) do
   else
     out[#out + 1] = token == '' and 'k' or 'g'
     if token ~= '' then count('late') end
-    if age >= 0 or #set > 0 then
+    if rest_ms > 0 then next_ms = math.max(next_ms, now + rest_ms) end
+    if age >= 0 or rest_ms > 0 or #set > 0 then
       put(set, 'n', ms(next_ms))
       on(key, 'HSET', unpack(set))
       if not h.s and not h.o then redis.call('PEXPIRE', key, HOST_TTL_MS) end
