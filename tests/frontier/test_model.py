@@ -371,7 +371,9 @@ class FrontierModel(RuleBasedStateMachine):
         for row in (self.row(v) for v in leased.values()) if isinstance(leased, dict) else ():
             if row:
                 queued[row[0]] += 1
-        waiting = Counter(x for x, _ in self.rows(dump.get(self.rig.key("wait", p).encode(), [])))
+        rows = dump.get(self.rig.key("wait", p).encode(), [])
+        waiting = Counter(x for x, _ in self.rows(rows))
+        due = {tuple(row[0]): int(at) for text, at in rows if (row := self.row(text))} if waiting else {}
         merged = int(dump.get(self.rig.key("ctr", p).encode(), {}).get(b"merged", 0))
         for url in part.urls:
             host = self.hosts[url.host]
@@ -394,6 +396,8 @@ class FrontierModel(RuleBasedStateMachine):
             gone = url.place != "leased" and queued[url.id] < self.count(part, url.id, "queued")
             if gone and origin.dead_ms > now and origin.waits and waiting[url.id] > self.count(part, url.id, "waiting"):
                 url.place, url.due_ms = "waiting", origin.dead_ms
+            if url.place == "waiting" and url.due_ms <= now and origin.waits and due.get(url.id) == origin.dead_ms:
+                url.due_ms = origin.dead_ms  # woke, and waits again
 
     @rule(worker=WORKERS, p=PARTS, outcomes=st.lists(OUTCOMES, min_size=1, max_size=4), mode=MODES)
     def complete(self, worker: int, p: int, outcomes: list[tuple[Any, ...]], mode: str) -> None:
@@ -756,6 +760,9 @@ class FrontierModel(RuleBasedStateMachine):
                 if u.place == "waiting" and u.due_ms <= part.now and real_wait[u.id] < self.count(part, u.id, "waiting"):
                     u.place = "queued"
             assert real_wait == Counter(u.id for u in part.urls if u.place == "waiting"), "wait"
+            due = {tuple(row[0]): int(at) for text, at in mine.get("wait", ()) if (row := self.row(text))} if real_wait else {}
+            for u in part.urls:
+                assert u.place != "waiting" or self.count(part, u.id, "waiting") > 1 or due[u.id] == u.due_ms, (u, due[u.id])
             merged = int(mine.get("ctr", {}).get(b"merged", 0))
             for ident in {u.id for u in part.urls if u.place == "queued"}:
                 twins = self.placed[ident[0], ident[1][3:]] > 1
