@@ -49,7 +49,7 @@ LONG = bool(os.environ.get("MODEL_LONG"))
 SHRINK = bool(os.environ.get("MODEL_SHRINK"))  # a failure made small takes minutes
 LOOK_MS, LEASE_MS, MIN_MS, FACTOR, CAP_MS = 500, 60_000, 1_000, 10, 30_000
 MAX_EXPIRIES = 3
-MOVED_MOST = 128
+MOVED_MOST, WOKEN_MOST = 128, 64
 RETRIES, DEAD_MS = 3, 600_000
 SOFT_REST_MS, SOFT_FAILURES, VISIBLE, DEAD_MOST_MS = 20_000, 3, 16, 86_400_000
 PAGES_BEFORE, REFUSALS = 5, 800_000
@@ -281,7 +281,9 @@ class FrontierModel(RuleBasedStateMachine):
     def lease_some(self, worker: int, p: int, most: int, reclaim: bool, mode: str) -> list[Lease]:
         part, now = self.parts[p], self.tick(p)
         tainted = {name for name in self.names[p] if self.hosts[name].tainted}
-        moved = sum(not self.is_free(self.hosts[u.host], u, now) for u in part.urls)  # a call moves so many out of the way at the most
+        # A call moves no more than so many out of the way, and wakes no more.
+        is_crowded = sum(not self.is_free(self.hosts[u.host], u, now) for u in part.urls) >= MOVED_MOST
+        is_crowded |= sum(u.place == "waiting" and u.due_ms <= now for u in part.urls) >= WOKEN_MOST
         _, leases = self.call(worker, mode, lambda f: f.lease(p, most, reclaim))
         dead = self.new_dead(p)
         if reclaim:
@@ -329,7 +331,7 @@ class FrontierModel(RuleBasedStateMachine):
                     origin.until_ms = now + LEASE_MS
         self.all_leases += leases
         self.redis_holds_what_the_model_holds()  # counts what was merged
-        if most == 8 and self.active_hosts is None and moved < MOVED_MOST:
+        if most == 8 and self.active_hosts is None and not is_crowded:
             for name in self.names[p]:
                 host = self.hosts[name]
                 busy = sum(h.url.host == name for h in part.held.values()) > 0
