@@ -641,12 +641,15 @@ def test_an_override_wins_and_stays(rig: Rig) -> None:
     assert rig.sync.ttl(rig.key("host:b.org")) == -1
 
 
-def test_a_pause_that_is_taken_back_ends_at_once(rig: Rig) -> None:
+@pytest.mark.parametrize("pauses_s", [(5_000,), (5_000, 20), (20,), (20, 5_000)])
+def test_a_pause_that_is_taken_back_ends_at_once(rig: Rig, pauses_s: tuple[int, ...]) -> None:
     rig.enqueue(*links("a.org", 2))
-    rig.run(rig.f.override("a.org", Override(pause_until=(rig.t + 5_000_000) / 1000)))
-    assert rig.lease() == []
+    for pause_s in pauses_s:
+        rig.run(rig.f.override("a.org", Override(pause_until=rig.t / 1000 + pause_s)))
+        assert rig.lease() == []
     rig.run(rig.f.override("a.org", None))
     assert len(rig.lease()) == 1
+    rig.check()
 
 
 def test_an_override_lets_a_host_have_several_in_flight(rig: Rig) -> None:

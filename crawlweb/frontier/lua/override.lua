@@ -20,6 +20,8 @@ end
 local h = look(host)
 if h.s == 'a' then
   rouse(host, math.max(h.next, h.paused))
+elseif h.s == 'r' then
+  on(TAG .. 'ready', 'ZADD', 'XX', string.format('%d', math.max(h.next, h.paused)), host)
 elseif not h.s and text == '' then
   redis.call('PEXPIRE', key, HOST_TTL_MS)
 elseif not h.n then
