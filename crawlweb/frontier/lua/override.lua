@@ -20,6 +20,10 @@ end
 local h = look(host)
 if h.s == 'a' then
   rouse(host, math.max(h.next, h.paused))
+elseif h.s == 'r' and h.paused > now + REST_MS then
+  on(TAG .. 'asleep', 'ZADD', string.format('%d', math.max(h.next, h.paused)), host)
+  on(key, 'HSET', 's', 'a')
+  redis.call('ZREM', TAG .. 'ready', host)
 elseif h.s == 'r' then
   on(TAG .. 'ready', 'ZADD', 'XX', string.format('%d', math.max(h.next, h.paused)), host)
 elseif not h.s and text == '' then
