@@ -125,6 +125,7 @@ class Host:
     had_pages: list[str] = field(default_factory=list)
     override: Override = field(default_factory=Override)
     origins: dict[str, Origin] = field(default_factory=dict)
+    was_full: bool = False  # had more URLs than a back queue holds
     tainted: bool = False  # has entries in its queues that are not ours: each costs it a turn
 
     def of(self, url: Url) -> Origin:
@@ -858,7 +859,9 @@ class FrontierModel(RuleBasedStateMachine):
             assert len(members) <= self.constants.get("BACK_CAP", 64)
             order = [(codec.decode(e, host).priority, e) for e, _ in members]
             assert [k for k, _ in order] == sorted(k for k, _ in order)
-            if not self.constants:
+            # What was parked for want of room comes back as if it were new, behind what returns from a lease meanwhile.
+            self.hosts[host].was_full |= sum(u.host == host for u in part.urls) > 64
+            if not self.constants and not self.hosts[host].was_full:
                 ages = {e: [u.age for u in part.urls if u.id == (host, e)] for _, e in order}
                 clear = [(k, ages[e][0]) for k, e in order if len(ages[e]) == 1]
                 assert clear == sorted(clear), "not in order of priority, then age"
@@ -867,7 +870,8 @@ class FrontierModel(RuleBasedStateMachine):
             held.score = self.row(text)[1]
             held.url.back_score = held.score
         for u in part.urls:
-            if u.place == "queued" and u.back_score is not None and self.count(part, u.id, "queued") == 1 and not self.constants:
+            is_clear = not self.constants and not self.hosts[u.host].was_full and self.count(part, u.id, "queued") == 1
+            if u.place == "queued" and u.back_score is not None and is_clear:
                 score = dict(backs.get(u.host, [])).get(u.id[1], self.blocked_scores.get(u.id))
                 assert score is not None, "did not come back"
                 assert score <= u.back_score, "did not come back to its place"
