@@ -28,6 +28,8 @@ from .policy.priority import front_queue, path_depth
 from .policy.scope import Scope, in_depth, scope_name
 from .records import Entry, Target
 from .seeds import SeedSource, SpiderArguments
+from .spill import Spill
+from .store.chunks import ChunkStore
 from .store.warc import WarcWriter, repair
 from .worker import Worker
 
@@ -89,7 +91,7 @@ class Crawl:
         self.meta = Meta(self.frontier)
         try:
             await self._open_store()
-            await self._agree(explicit)
+            chunks = await self._agree_on_chunks(explicit)
         except (ConfigError, FrontierError):
             await self._leave_redis()
             raise
@@ -115,6 +117,10 @@ class Crawl:
             self.worker.seeding += 1
             await self.meta.say_seeding(True)
         self.worker.start()
+        if chunks:
+            spill = Spill(self.frontier, chunks, chunk_entries=config.spill_chunk, count=self.hooks.count, run=self.worker.run)
+            self.worker.run(spill.tune_forever())
+            self.worker.run(spill.sweep_forever())
         if self.arguments.seeds:
             await self._seed(seeds)
 
@@ -163,8 +169,38 @@ class Crawl:
             max_bytes=config.warc_max_bytes,
         )
 
-    async def _agree(self, explicit: set[str]) -> None:
-        """Takes the values that the crawl was begun with; ConfigError for one that was set and differs."""
+    async def _agree_on_chunks(self, explicit: set[str]) -> ChunkStore | None:
+        """As `_agree`. Returns the crawl's store of chunks, which its first worker makes; None, with a warning, if it is out of reach."""
+        url = self.config.spill_url or str(self.folder / "cold")
+        try:
+            store_id = await self.meta.value("spill")
+            made = None
+            if store_id is None:
+                made = ChunkStore(url, ChunkStore.new_id())
+                await asyncio.to_thread(made.create)
+            try:
+                have = await self._agree(explicit, made.id if made else "")
+            except (ConfigError, FrontierError):
+                if made:
+                    await asyncio.to_thread(made.discard)
+                raise
+            if made and have == made.id:
+                return made
+            if made:
+                await asyncio.to_thread(made.discard)
+            store = ChunkStore(url, have)
+            if await asyncio.to_thread(store.is_there):
+                return store
+        except StoreError as e:
+            raise ConfigError(f"CRAWLWEB_SPILL_URL={url}: {e}") from None
+        logger.warning(
+            "CRAWLWEB_SPILL_URL=%s is not where this crawl keeps the middle of its long queues: this worker leaves that to the others", url
+        )
+        return None
+
+    async def _agree(self, explicit: set[str], spill: str) -> str:
+        """Takes the values that the crawl was begun with; ConfigError for one that was set and differs. Returns the id of the store of
+        chunks; `spill`: the one for a crawl that begins."""
         config, arguments = self.config, self.arguments
         shared = {name: f"CRAWLWEB_{name.upper()}" for name in ("partitions", "min_delay_s", "latency_factor", "ip_delay_s")}
         wanted = {name: f"{getattr(config, name):g}" for name in shared}
@@ -176,7 +212,7 @@ class Crawl:
             wanted[name] = default if value is None else str(value)
             if value is not None:
                 named[name] = name
-        have = await self.meta.agree(wanted, named)
+        have = await self.meta.agree(wanted | ({"spill": spill} if spill else {}), named)
         self.frontier.partitions = int(have["partitions"])
         self.frontier.limits = replace(
             self.frontier.limits,
@@ -187,6 +223,7 @@ class Crawl:
         self.max_pages = int(have["max_pages"]) if have["max_pages"] else None
         self.max_depth = int(have["max_depth"]) if have["max_depth"] else None
         self.scope = Scope(cast(Literal["any", "domain", "host"], have["scope"]), self.meta.scope)
+        return have["spill"]
 
     async def _seed(self, seeds: SeedSource) -> None:
         kind = self.scope.kind

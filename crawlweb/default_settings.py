@@ -67,6 +67,12 @@ class Config:
     dns_cache_names: int = _row(50_000, "names whose addresses a worker keeps", low=1)
     allow_private_ips: bool = _row(False, "fetch from private, loopback and link-local addresses too")
     expected_urls: int = _row(1_000_000, "URLs that the first layer of the seen-set is made for; it grows beyond", low=1)
+    spill_url: str = _row(
+        "",
+        "where the middle of long queues goes: a folder or any fsspec URL that all workers reach; empty: `cold` in the crawl's folder, "
+        "which workers of other machines cannot use",
+    )
+    spill_chunk: int = _row(5000, "entries of a file there; a queue of three times so many is long", low=10)
     content_types: tuple[str, ...] = _row(
         ("text/html", "application/xhtml+xml", "text/plain"), "types whose body is fetched; decided on the headers"
     )

@@ -46,5 +46,12 @@ STATS = {
     "crawlweb/dns/misses": "names that were looked up, or that waited for another's look-up",
     "crawlweb/dns/failures/<kind>": "names without an address that can be used, by kind of failure, known ones included",
     "crawlweb/dns/stale": "look-ups that failed on the servers, answered with an address whose time was over",
+    "crawlweb/spill/chunks_out": "files written for the middle of long queues",
+    "crawlweb/spill/entries_out": "entries of queues in them",
+    "crawlweb/spill/bytes_out": "bytes of them, compressed",
+    "crawlweb/spill/chunks_in": "such files read back whole",
+    "crawlweb/spill/failed": "tries to write or read such a file that failed and will be repeated",
+    "crawlweb/spill/unreadable": "entries lost with such a file that is missing or corrupt",
+    "crawlweb/spill/deleted": "such files deleted an hour after their last use",
     "crawlweb/redis/calls": "calls to Redis",
 }

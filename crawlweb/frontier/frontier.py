@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 REQUEUED_AT_ONCE = 100
+QUEUES_AT_ONCE = 4
 GUARD_MS = 5  # a request counts as ended so much later: three clocks are rounded, and a server sees its end after we do
 # Full, or not itself for a while; out of a script the word stands in the middle of the text.
 _PASSING_WORDS = re.compile(r"\b(OOM|MISCONF|READONLY|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|NOREPLICAS)\b")
@@ -50,6 +51,7 @@ class Frontier:
         self.calls = 0  # to Redis
         self.quarantined = 0  # leased entries that could not be read
         self.closing = False  # an outage is no longer waited for
+        self.see_to: Callable[[int, list[str]], None] | None = None  # called with long queues of a partition (cold.py)
         self._unix_offset_s = time.time() - boottime()
         self._numbers = itertools.count(1)  # of calls, over all partitions: a lease's token is unique in the crawl
         self._locks: dict[tuple[str, int], asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -86,7 +88,7 @@ class Frontier:
             except RedisError as e:
                 raise FrontierError(str(e)) from e
 
-    async def _step(self, step: str, partition: int, *args: bytes | str | int | float) -> Any:
+    async def step(self, step: str, partition: int, *args: bytes | str | int | float) -> Any:
         """One repeatable call: one at a time for a step and partition, numbered."""
         async with self._locks[step, partition]:
             number = next(self._numbers)
@@ -112,7 +114,7 @@ class Frontier:
                 blob.append(row)
         expected = max(1, self.limits.expected_urls // self.partitions)
         packed = msgpack.packb(blob, use_bin_type=False)
-        answer = (await self._step("enqueue", partition, expected, self.limits.false_positives, packed)).decode()
+        answer = (await self.step("enqueue", partition, expected, self.limits.false_positives, packed)).decode()
         letters = ["q"] * len(links)
         for i, letter in zip(order, answer, strict=True):
             letters[i] = letter
@@ -122,7 +124,7 @@ class Frontier:
         """Leases, and the seconds until something may be due here (None: the partition is empty)."""
         limits = self.limits
         sent = boottime()
-        answer = await self._step(
+        answer = await self.step(
             "lease",
             partition,
             most,
@@ -134,9 +136,12 @@ class Frontier:
             ms(limits.min_delay_s),
             limits.latency_factor,
             ms(limits.latency_cap_s),
+            QUEUES_AT_ONCE if self.see_to else 0,
         )
         received = boottime()
-        next_ms, *rows = msgpack.unpackb(answer, raw=True)
+        next_ms, queues, *rows = msgpack.unpackb(answer, raw=True)
+        if queues and self.see_to:
+            self.see_to(partition, [queue.decode(errors="replace") for queue in queues])
         leases = []
         for token, host_bytes, data, wait_ms, failures, trouble_ms, shown, flags in rows:
             try:
@@ -184,7 +189,7 @@ class Frontier:
         gone = []
         for partition, held in by_partition.items():
             sent = boottime()
-            answer = await self._step("renew", partition, ms(self.limits.lease_s), *(lease.token for lease in held))
+            answer = await self.step("renew", partition, ms(self.limits.lease_s), *(lease.token for lease in held))
             for lease, letter in zip(held, answer.decode(), strict=True):
                 if letter == "k":
                     lease.expires = sent + self.limits.lease_s
@@ -241,7 +246,7 @@ class Frontier:
 
     async def override(self, host: str, override: Override | None) -> None:
         """Sets or takes back what an operator wants of a host; it outlives every worker."""
-        await self._step("override", self.partition_of(host), host, "" if override is None else override.pack())
+        await self.step("override", self.partition_of(host), host, "" if override is None else override.pack())
 
     async def overrides(self) -> dict[str, Override]:
         found = {}
@@ -258,7 +263,7 @@ class Frontier:
         for p in [self.partition_of(host)] if host else range(self.partitions):
             left = await self.patiently(partial(cast(Any, self.redis.llen), self.key(p, "dead")))
             while left > 0:
-                moved += int(await self._step("requeue", p, min(left, REQUEUED_AT_ONCE), reason, host))
+                moved += int(await self.step("requeue", p, min(left, REQUEUED_AT_ONCE), reason, host))
                 left -= REQUEUED_AT_ONCE
         return moved
 
@@ -273,6 +278,7 @@ class Frontier:
                     pipe.llen(self.key(partition, f"front:{k}"))
                 for name in ("ready", "asleep", "wait", "leases"):
                     pipe.zcard(self.key(partition, name))
+                pipe.hlen(self.key(partition, "tails"))
                 return await pipe.execute(raise_on_error=False)
 
             (enqueued, done), *sizes = await self.patiently(call)
@@ -287,11 +293,14 @@ class Frontier:
             rows += await asyncio.gather(*(one(p) for p in range(first, min(first + 32, self.partitions))))
         return Counts(*(sum(column) for column in zip(*rows, strict=True)))
 
-    async def audit(self) -> dict[str, Any]:
-        """Counts all partitions by state (lua/audit.lua). Reads everything: for tests and repairs, with no worker running."""
+    async def audit(self, tokens_in_chunks: Callable[[int], Awaitable[dict[str, str] | None]] | None = None) -> dict[str, Any]:
+        """Counts all partitions by state (lua/audit.lua). Reads everything: for tests and repairs, with no worker running.
+        `tokens_in_chunks`: host → serial of its token, of a partition; without it, a host whose token is nowhere else counts as waiting
+        in a chunk."""
         total: dict[str, Any] = defaultdict(int, what=[])
         for p in range(self.partitions):
-            answer = await self._step("audit", p)
+            tokens = None if tokens_in_chunks is None else await tokens_in_chunks(p)
+            answer = await self.step("audit", p, b"" if tokens is None else msgpack.packb(tokens, use_bin_type=False))
             for name, value in msgpack.unpackb(answer, unicode_errors="replace").items():
                 if name == "what":
                     total["what"] += list(value)

@@ -79,6 +79,9 @@ class Meta:
             refuse(have)
         return have
 
+    async def value(self, name: str) -> str | None:
+        return (await self._all()).get(name)
+
     async def _all(self) -> dict[str, str]:
         raw = await self._frontier.patiently(lambda: cast(Any, self._redis.hgetall(self._key("meta"))))
         return {k.decode(): v.decode() for k, v in raw.items()}

@@ -19,6 +19,7 @@ from crawlweb.frontier.rows import NORMAL, Lease, Limits, Link, Outcome
 from crawlweb.records import Entry
 
 T = TypeVar("T")
+STEPS = ("enqueue", "lease", "complete", "renew", "override", "requeue", "spill")  # whose calls are kept
 CLOCK = "test:now"  # ms: what the scripts read instead of the server's time
 WORKER_AHEAD_S = 5_000.25  # a worker's clock has nothing to do with the server's
 _SERVER_MS = re.compile(r"^local function server_ms\(\)\n.*?^end$", re.M | re.S)
@@ -72,7 +73,9 @@ class Wire:
         if args[0] == "EVALSHA" and args[1] == scripts.digest("lease") and self.active_hosts is not None:
             args = (*args[:9], self.active_hosts, *args[10:])
         answer = await self.client.execute_command(*args)
-        if args[0] == "EVALSHA" and args[1] in map(scripts.digest, ("enqueue", "lease", "complete", "renew", "override", "requeue")):
+        if args[0] == "EVALSHA" and args[1] in map(
+            scripts.digest, ("enqueue", "lease", "complete", "renew", "override", "requeue", "spill")
+        ):
             self.sent.append(args)
             if self.lose_next:
                 self.lose_next = False

@@ -1,12 +1,13 @@
 -- audit: counts every URL and host of the partition by the state it is in, and those in none. Reads all of it: not for a hot path.
 -- uses: time common
 --
--- Returns  msgpack {inline, back, park, wait, leased, dead (URLs) · waiting, ready, asleep, inflight (hosts) · pending (enqueued - done by the
+-- ARGV[3]  msgpack {host: serial of its token} of all tokens that are in chunks, or nil: not known
+-- Returns  msgpack {inline, back, park, cold, wait, leased, dead (URLs) · waiting, ready, asleep, inflight (hosts) · pending (enqueued - done by the
 --          counters) · foreign (members of our lists that are not ours) · lost (URLs of hosts that are in no place, hosts that are in two or
---          none, leases without entry) · what [texts]}
+--          none, leases without entry, URLs in chunks that no queue names) · what [texts]}
 
-local r = {inline = 0, back = 0, park = 0, wait = 0, leased = 0, dead = on(TAG .. 'dead', 'LLEN'), foreign = 0, waiting = 0, ready = 0, asleep = 0, inflight = 0, lost = 0, what = {}}
-local places, flights, urls = {}, {}, {}
+local r = {inline = 0, back = 0, park = 0, cold = 0, wait = 0, leased = 0, dead = on(TAG .. 'dead', 'LLEN'), foreign = 0, waiting = 0, ready = 0, asleep = 0, inflight = 0, lost = 0, what = {}}
+local places, flights, urls, homes = {}, {}, {}, {}
 local function lost(n, text)
   r.lost = r.lost + n
   if #r.what < 20 then r.what[#r.what + 1] = text end
@@ -15,8 +16,34 @@ local function at(host, place)
   places[host] = (places[host] and places[host] .. '+' or '') .. place
 end
 
+local queues, chunks = {}, {}  -- queue → URLs in its chunks; chunk → queue
+local infos = on(TAG .. 'cold', 'HGETALL')
+for i = 1, #infos, 2 do
+  local q, _, _, urls = string.match(infos[i + 1], '^([^\t]+)\t(%d+)\t(%d+)\t(%d+)$')
+  if q then
+    chunks[infos[i]] = q
+    queues[q] = (queues[q] or 0) + num(urls)
+    r.cold = r.cold + num(urls)
+  else
+    r.foreign = r.foreign + 1
+  end
+end
+for q in pairs(queues) do
+  for _, chunk in ipairs(on(TAG .. q .. ':chunks', 'LRANGE', 0, -1)) do
+    if chunks[chunk] ~= q then lost(1, chunk .. ' of ' .. q .. ' is not known') end
+    chunks[chunk] = nil
+  end
+  if on(TAG .. q .. ':tail', 'LLEN') == 0 then lost(1, q .. ' has chunks and no tail') end
+end
+for chunk, q in pairs(chunks) do lost(1, chunk .. ' is not in ' .. q) end
+local tokens_in_chunks = ARGV[3] ~= '' and cmsgpack.unpack(ARGV[3]) or nil
+
 for k = 0, 9 do
-  for _, token in ipairs(on(TAG .. 'front:' .. k, 'LRANGE', 0, -1)) do
+  local front, tokens_of_k = TAG .. 'front:' .. k, {}
+  for _, part in ipairs({front, front .. ':tail'}) do
+    for _, token in ipairs(on(part, 'LRANGE', 0, -1)) do tokens_of_k[#tokens_of_k + 1] = token end
+  end
+  for _, token in ipairs(tokens_of_k) do
     local host, serial, entry = string.match(token, '^([^\t]+)\t(%d+)\t(.*)$')
     if host and (entry == '' or is_entry(entry)) then
       if entry ~= '' then r.inline = r.inline + 1 end
@@ -75,10 +102,17 @@ repeat
     local kind, host = string.match(string.sub(name, #TAG + 1), '^(%l+):(.+)$')
     if kind == 'host' and not places[host] and not urls[name] then
       urls[name] = true
-      local s = on(name, 'HGET', 's')
-      if s then lost(1, host .. ' is in no place but says ' .. s) end
-    elseif (kind == 'back' or kind == 'park' or kind == 'wait') and not urls[name] then
+      local h = on(name, 'HMGET', 's', 't', 'k')
+      local in_chunk = h[1] == 'w' and queues['front:' .. h[3]] and (not tokens_in_chunks or tokens_in_chunks[host] == h[2])
+      if in_chunk then
+        at(host, 'waiting')
+        r.waiting = r.waiting + 1
+      elseif h[1] then
+        lost(1, host .. ' is in no place but says ' .. h[1])
+      end
+    elseif (kind == 'back' or kind == 'park' or kind == 'wait') and not string.find(name, ':chunks$') and not urls[name] then
       urls[name] = true
+      if kind == 'park' then host = string.gsub(host, ':tail$', '') end
       local n = 0
       for _, text in ipairs(kind == 'back' and on(name, 'ZRANGE', 0, -1) or on(name, 'LRANGE', 0, -1)) do
         local entry = kind == 'wait' and string.match(text, '^%d+\t(.*)$') or text
@@ -86,10 +120,17 @@ repeat
       end
       if kind == 'wait' then host = string.match(host, '^(%S+) ') or host end
       r[kind] = r[kind] + n
-      if n > 0 and not places[host] then lost(n, name) end
+      if n > 0 then homes[host] = (homes[host] or 0) + n end
     end
   end
 until cursor == '0'
+for q, n in pairs(queues) do
+  local host = string.match(q, '^park:(.+)$')
+  if host then homes[host] = (homes[host] or 0) + n end
+end
+for host, n in pairs(homes) do
+  if not places[host] then lost(n, 'URLs of ' .. host .. ', which is in no place') end
+end
 local STATE = {waiting = 'w', ready = 'r', asleep = 'ab', inflight = 'f'}
 for host, place in pairs(places) do
   local s = on(TAG .. 'host:' .. host, 'HGET', 's')
@@ -97,5 +138,6 @@ for host, place in pairs(places) do
 end
 local f = redis.call('HMGET', CTR, 'enq', 'done')
 r.pending = (num(f[1]) or 0) - (num(f[2]) or 0)
-if r.pending ~= r.inline + r.back + r.park + r.wait + r.leased then lost(math.abs(r.pending - r.inline - r.back - r.park - r.wait - r.leased), 'counters say ' .. r.pending .. ' pending') end
+local in_places = r.inline + r.back + r.park + r.cold + r.wait + r.leased
+if r.pending ~= in_places then lost(math.abs(r.pending - in_places), 'counters say ' .. r.pending .. ' pending, there are ' .. in_places) end
 return cmsgpack.pack(r)

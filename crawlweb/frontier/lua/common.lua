@@ -14,6 +14,7 @@ local QUANTUM_MS = 60000             -- or so long, if others wait
 local ASLEEP_MS = 60000              -- further away than this, a host takes no active place
 local REST_MS = 1000                 -- the same for a host that was told to rest: dead hosts leave the places to live ones
 local HOST_TTL_MS = 30 * 86400000    -- a host without URLs is forgotten after this
+local LONG = 15000                   -- a queue of so many entries is long: its middle goes to disk (cold.lua)
 local PRIORITY_STEP = 2 ^ 48         -- score in a back queue = priority * step + sequence number
 
 local add = {}                       -- counters of ctr, written once at the end of the step
@@ -36,13 +37,16 @@ local function on(key, command, ...)
   return r
 end
 
-local c = redis.call('HMGET', CTR, 'now', 'seq', 'pick', 'tok')
+local c = redis.call('HMGET', CTR, 'now', 'seq', 'pick', 'tok', 'tails', 'long')
 local now = math.max(server_ms(), num(c[1]) or 0)
 local seq, pick, tokens = num(c[2]) or 0, num(c[3]) or 0, num(c[4]) or 0
+local tails, long = num(c[5]) or 0, num(c[6]) or LONG
 
 -- Writes the clock and the counters: the last thing that a step does.
 local function finish()
   redis.call('HSET', CTR, 'now', string.format('%d', now), 'seq', string.format('%d', seq), 'pick', string.format('%d', pick), 'tok', string.format('%d', tokens))
+  if tails ~= (num(c[5]) or 0) then redis.call('HSET', CTR, 'tails', tails) end
+  if long ~= (num(c[6]) or LONG) then redis.call('HSET', CTR, 'long', long) end
   for name, by in pairs(add) do
     if by ~= 0 then redis.call('HINCRBY', CTR, name, by) end
   end

@@ -1,5 +1,5 @@
 -- complete: how leases ended. A release is one of the ways.
--- uses: time common host place trouble reclaim
+-- uses: time common host cold place trouble reclaim
 --
 -- ARGV[3]  minimum delay ms    ARGV[4] delay = at least this factor * average latency    ARGV[5] most ms of that latency part
 -- ARGV[6]  msgpack [[token, host, way, age, latency, wait, arg, robots, signs], ...]; token '': news of a host, without a lease

@@ -1,5 +1,5 @@
 -- enqueue: marks new URLs as seen and places them, in one step.
--- uses: time common host place seen
+-- uses: time common host cold place seen
 --
 -- ARGV[3]  keys that the first Bloom layer of this partition is made for
 -- ARGV[4]  false-positive rate allowed (0.001)

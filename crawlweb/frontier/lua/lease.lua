@@ -1,10 +1,11 @@
 -- lease: the next URL of each host whose time has come, one a host, in flight until completed, released or expired.
--- uses: time common host place trouble reclaim promote
+-- uses: time common host cold place trouble reclaim promote
 --
 -- ARGV[3]  most leases (never over 1,000)    ARGV[4] ms that a lease lasts    ARGV[5] look-ahead ms: a lease may carry a not-before that is so far away
 -- ARGV[6]  hosts wanted active    ARGV[7] most tokens looked at    ARGV[8] most expired leases reclaimed (0: none)
 -- ARGV[9]  minimum delay ms    ARGV[10] latency factor    ARGV[11] most ms of the latency part (as complete)
--- Returns  msgpack [ms until something may be due (-1: nothing is here), [token, host, entry, not-before in ms, failures of its origin in a
+-- ARGV[12] most queues that the worker would see to (spill.lua); it has them to itself for a while
+-- Returns  msgpack [ms until something may be due (-1: nothing is here), [queue, ...], [token, host, entry, not-before in ms, failures of its origin in a
 --          row, ms since the first of them (-1: none), [the host's next entries, if robots.txt disallowed its last one],
 --          1 if its origin had pages + 2 if an override allows it less than the minimum + 4 if other origins of the host had pages,
 --          or may have: the host had few], ...]
@@ -14,7 +15,7 @@ local MOVE_MOST = 64
 local SHOWN_MOST = 64
 local NONE = {}
 
-local function reply(leases)
+local function reply(leases, queues)
   local due = {on(TAG .. 'ready', 'ZRANGE', 0, 0, 'WITHSCORES')[2], on(TAG .. 'asleep', 'ZRANGE', 0, 0, 'WITHSCORES')[2],
     on(TAG .. 'wait', 'ZRANGE', 0, 0, 'WITHSCORES')[2], on(TAG .. 'leases', 'ZRANGE', 0, 0, 'WITHSCORES')[2]}
   local first = -1
@@ -24,7 +25,8 @@ local function reply(leases)
       if first < 0 or ms < first then first = ms end
     end
   end
-  if tokens > 0 and on(TAG .. 'ready', 'ZCARD') + on(TAG .. 'leases', 'ZCARD') < num(ARGV[6]) then first = 0 end
+  if heads > 0 and on(TAG .. 'ready', 'ZCARD') + on(TAG .. 'leases', 'ZCARD') < num(ARGV[6]) then first = 0 end
+  table.insert(leases, 1, queues)
   table.insert(leases, 1, first)
   return cmsgpack.pack(leases)
 end
@@ -65,7 +67,7 @@ if old then
     local host, _, entry = lease_of(token)
     if host then leases[#leases + 1] = describe(token, host, entry) end
   end
-  return reply(leases)
+  return reply(leases, NONE)
 end
 
 reclaim(num(ARGV[8]), num(ARGV[9]), num(ARGV[10]), num(ARGV[11]))
@@ -148,6 +150,18 @@ if #leases > 0 then
   end
   if #in_flight > 0 then redis.call('ZREM', TAG .. 'ready', unpack(in_flight)) end
 end
+local queues = {}
+if num(ARGV[12]) > 0 then
+  for _, q in ipairs(on(TAG .. 'chores', 'ZRANGEBYSCORE', '-inf', string.format('%d', now), 'LIMIT', 0, ARGV[12])) do
+    if string.find(q, '^front:%d$') or string.find(q, '^park:[\33-\126]+$') then
+      queues[#queues + 1] = q
+      redis.call('ZADD', TAG .. 'chores', string.format('%d', now + CHORE_MS), q)
+    else
+      quarantine('chores', q)
+      redis.call('ZREM', TAG .. 'chores', q)
+    end
+  end
+end
 finish()
 answer('l', #leases)
-return reply(leases)
+return reply(leases, queues)

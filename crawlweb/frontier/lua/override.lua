@@ -1,5 +1,5 @@
 -- override: what an operator wants of a host, in place of what the crawler found.
--- uses: time common host place
+-- uses: time common host cold place
 --
 -- ARGV[3]  host    ARGV[4] text as in field o of the host; '': none any more
 -- Returns  1

@@ -1,4 +1,4 @@
--- Where URLs and hosts are put. Uses common, host.
+-- Where URLs and hosts are put. Uses common, host, cold.
 
 -- Into the back queue at a score; true if it was not there. An entry that stands there already is one URL less, at the better place.
 local function back_add(host, score, entry)
@@ -20,13 +20,18 @@ local function back_put(host, score, entry)
   if back_add(host, score, entry) and redis.call('ZCARD', TAG .. 'back:' .. host) > BACK_CAP then displace(host) end
 end
 
--- Fills the back queue up from the park list; true if the back queue has anything after.
+-- Fills the back queue up from the park list; true if the back queue has anything after. The second result: true if the host's next URLs are
+-- on disk.
 local function refill(host)
-  local back, park = TAG .. 'back:' .. host, TAG .. 'park:' .. host
-  local size = on(back, 'ZCARD')
+  local q = 'park:' .. host
+  local back, park = TAG .. 'back:' .. host, TAG .. q
+  local size, more, cold = on(back, 'ZCARD'), nil, false
   while size < BACK_CAP do
     local some = on(park, 'LRANGE', 0, BACK_CAP - size - 1)
-    if #some == 0 then break end
+    if #some == 0 then
+      more, cold = thaw(q)
+      if not more then break end
+    end
     for _, entry in ipairs(some) do
       if is_entry(entry) then
         seq = seq + 1
@@ -35,9 +40,10 @@ local function refill(host)
         quarantine(park, entry)
       end
     end
-    redis.call('LTRIM', park, #some, -1)
+    if #some > 0 then redis.call('LTRIM', park, #some, -1) end
   end
-  return size > 0
+  if tails > 0 and not cold then foresee(q, on(park, 'LLEN')) end
+  return size > 0, cold
 end
 
 -- Adds a URL to a host that has an active place. `number`: its sequence number. `room`: cached sizes of the host's queues, filled here.
@@ -54,7 +60,7 @@ local function add_to_active(host, entry, number, room)
   if room.size >= BACK_CAP or room.parked > 0 then
     room.worst = room.worst or num(on(back, 'ZRANGE', -1, -1, 'WITHSCORES')[2])
     if room.worst and score >= room.worst then
-      on(park, 'RPUSH', entry)
+      append('park:' .. host, entry)
       room.parked = room.parked + 1
       return
     end
@@ -71,7 +77,7 @@ end
 -- A host token at the end of a front queue; `entry`: the URL that travels inline, or ''.
 local function push_token(host, k, entry)
   seq = seq + 1
-  on(TAG .. 'front:' .. k, 'RPUSH', host .. '\t' .. string.format('%d', seq) .. '\t' .. entry)
+  append('front:' .. k, host .. '\t' .. string.format('%d', seq) .. '\t' .. entry)
   on(TAG .. 'host:' .. host, 'HSET', 's', 'w', 't', string.format('%d', seq), 'k', k)
   tokens = tokens + 1
 end
@@ -94,11 +100,20 @@ local function settle(host, h, next_ms, left, until_ms, rests, set)
   local key = TAG .. 'host:' .. host
   local far = next_ms - now > (rests and REST_MS or ASLEEP_MS)
   local best = on(TAG .. 'back:' .. host, 'ZRANGE', 0, 0, 'WITHSCORES')[2]
-  if not best and refill(host) then best = redis.call('ZRANGE', TAG .. 'back:' .. host, 0, 0, 'WITHSCORES')[2] end
+  local more, cold
+  if not best then more, cold = refill(host) end
+  if more then best = redis.call('ZRANGE', TAG .. 'back:' .. host, 0, 0, 'WITHSCORES')[2] end
   local blocked_ms = not best and first_wait(host, h.b)
   if not best and not blocked_ms and (h.others or 0) > 0 then
     on(key, 'HSET', 's', 'f', unpack(set or {}))
     return 'f'
+  end
+  if not best and cold then
+    on(TAG .. 'asleep', 'ZADD', string.format('%d', math.max(next_ms, now + COLD_MS)), host)
+    set = set or {}
+    set[#set + 1], set[#set + 2] = 's', 'a'
+    on(key, 'HSET', unpack(set))
+    return 'a'
   end
   if not best and not blocked_ms then
     if set then on(key, 'HSET', unpack(set)) end
@@ -172,6 +187,6 @@ local function place_new(host, h, room, entry)
     push_token(host, k, '')
     h[2] = k
   else
-    on(TAG .. 'park:' .. host, 'RPUSH', entry)
+    append('park:' .. host, entry)
   end
 end

@@ -1,17 +1,24 @@
--- promote: takes host tokens from the front queues while fewer hosts are active than wanted. Uses common, host, place.
+-- promote: takes host tokens from the front queues while fewer hosts are active than wanted. Uses common, host, place, cold.
 --
 -- The queue that the i-th pick begins with follows the ruler sequence 0 1 0 2 0 1 0 3 ...: half of the picks are for queue 0, a quarter for
 -- queue 1, ..., so no queue starves; an empty one yields to the best that is not.
 
+local heads = 0                      -- tokens that promote could take, after it
+
 local function promote(target, tokens_most)
   local active = on(TAG .. 'ready', 'ZCARD') + on(TAG .. 'leases', 'ZCARD')
   if active >= target or (tokens <= 0 and active > 0) then return end
-  local size, total = {}, 0
+  local size, total, colds = {}, 0, 0
   for k = 0, 9 do
-    size[k] = on(TAG .. 'front:' .. k, 'LLEN')
+    local q = 'front:' .. k
+    size[k] = on(TAG .. q, 'LLEN')
+    if tails > 0 and size[k] == 0 then
+      local more, cold = thaw(q)
+      if more then size[k] = redis.call('LLEN', TAG .. q) end
+      if cold then colds = colds + 1 end
+    end
     total = total + size[k]
   end
-  tokens = total
   while active < target and tokens_most > 0 and total > 0 do
     tokens_most = tokens_most - 1
     pick = pick + 1
@@ -48,6 +55,14 @@ local function promote(target, tokens_most)
     on(front, 'LPOP')
     size[k] = size[k] - 1
     total = total - 1
-    tokens = total
+    tokens = total + colds
+    if size[k] == 0 and thaw('front:' .. k) then
+      size[k] = redis.call('LLEN', front)
+      total = total + size[k]
+    end
   end
+  for k = 0, 9 do
+    if size[k] > 0 then foresee('front:' .. k, size[k]) end
+  end
+  heads, tokens = total, total + colds
 end

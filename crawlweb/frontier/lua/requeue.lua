@@ -1,5 +1,5 @@
 -- requeue: dead letters back into the frontier, as if they were new; their origin gets another chance.
--- uses: time common host place trouble
+-- uses: time common host cold place trouble
 --
 -- ARGV[3]  most dead letters looked at, oldest first    ARGV[4] reason, '' for any    ARGV[5] host, '' for any
 -- Returns  number requeued. One that does not match goes to the other end of the list, so as many looks as there are letters see all.

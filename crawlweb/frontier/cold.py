@@ -1,0 +1,147 @@
+"""Long queues, as the worker that moves their middle to disk and back sees them (lua/cold.lua, lua/spill.lua)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, cast
+
+from .frontier import Frontier
+from .keys import crawl_key
+
+ENTRIES_AT_ONCE = 1000  # moved or brought back in one step
+_ENTRY = re.compile(rb"\d[0-9a-z][0-9a-z]\t")
+_INLINE = re.compile(rb"[^\t]+\t\d+\t\d[0-9a-z][0-9a-z]\t")
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Entries of a queue in Redis, chunks of it on disk. `first`: the chunk that comes next, `taken` entries of it are in the head."""
+
+    head: int
+    chunks: int
+    tail: int
+    first: str = ""
+    taken: int = 0
+    size: int = 0
+
+
+class ColdQueues:
+    """Reads of long queues, and the swaps: each is refused (False, 0) where another worker was first."""
+
+    def __init__(self, frontier: Frontier) -> None:
+        self._frontier = frontier
+
+    async def _read(self, *commands: tuple[str | int, ...], at_once: bool = True) -> list[Any]:
+        async def call() -> list[Any]:
+            pipe = self._frontier.redis.pipeline(transaction=at_once)
+            for command in commands:
+                pipe.execute_command(*command)
+            return await pipe.execute()
+
+        return await self._frontier.patiently(call)
+
+    async def parts(self, p: int, queue: str) -> Parts:
+        head, chunks, tail, first = await self._read(
+            ("LLEN", self._frontier.key(p, queue)),
+            ("LLEN", self._frontier.key(p, f"{queue}:chunks")),
+            ("LLEN", self._frontier.key(p, f"{queue}:tail")),
+            ("LINDEX", self._frontier.key(p, f"{queue}:chunks"), 0),
+        )
+        if first is None:
+            return Parts(head, chunks, tail)
+        (info,) = await self._read(("HGET", self._frontier.key(p, "cold"), first))
+        _, taken, size = _info(info)
+        return Parts(head, chunks, tail, first.decode(errors="replace"), taken, size)
+
+    async def start_of_tail(self, p: int, queue: str, entries: int) -> tuple[bytes, list[bytes]]:
+        """(serial, entries): what may be written into a chunk."""
+        serial, some = await self._read(
+            ("HGET", self._frontier.key(p, "tails"), queue), ("LRANGE", self._frontier.key(p, f"{queue}:tail"), 0, max(0, entries - 1))
+        )
+        return serial or b"", some
+
+    async def cut(self, p: int, queue: str, keep: int) -> int:
+        return int(await self._frontier.step("spill", p, "cut", queue, ENTRIES_AT_ONCE, keep))
+
+    async def out(self, p: int, queue: str, chunk: str, entries: Sequence[bytes], serial: bytes) -> bool:
+        return bool(int(await self._frontier.step("spill", p, "out", queue, chunk, len(entries), urls_in(queue, entries), serial)))
+
+    async def bring_in(self, p: int, queue: str, chunk: str, entries: Sequence[bytes], taken: int) -> bool:
+        """All entries of a chunk from `taken` on, in steps."""
+        for first in range(taken, len(entries), ENTRIES_AT_ONCE):
+            some = entries[first : first + ENTRIES_AT_ONCE]
+            if not int(await self._frontier.step("spill", p, "in", queue, chunk, first, urls_in(queue, some), *some)):
+                return False
+        return True
+
+    async def give_up(self, p: int, queue: str, chunk: str) -> bool:
+        """The first chunk cannot be read: its URLs are lost, and counted."""
+        return bool(int(await self._frontier.step("spill", p, "lost", queue, chunk)))
+
+    async def done(self, p: int, queue: str, again_s: float = 0.0) -> None:
+        await self._frontier.step("spill", p, "done", queue, round(again_s * 1000))
+
+    async def tune(self, p: int, long_entries: int) -> None:
+        """From which length on a queue is long."""
+        await self._frontier.step("spill", p, "tune", long_entries)
+
+    async def look_for_long(self, p: int, cursor: int, long_entries: int) -> int:
+        """Looks at some park lists for long ones; returns the cursor to go on with, 0 at the end."""
+        redis = self._frontier.redis
+        pattern = re.sub(r"([][*?\\])", r"\\\1", self._frontier.key(p, "park:")) + "*"
+        scan = partial(redis.scan, cursor, match=pattern, count=500, _type="list")
+        cursor, keys = await self._frontier.patiently(cast(Any, scan))
+        keys = [key for key in keys if not key.endswith((b":tail", b":chunks"))]
+        sizes = await self._read(*(("LLEN", key) for key in keys)) if keys else []
+        prefix = len(self._frontier.key(p, ""))
+        for key, size in zip(keys, sizes, strict=True):
+            if size >= long_entries:
+                await self._frontier.patiently(partial(cast(Any, redis.zadd), self._frontier.key(p, "chores"), {key[prefix:]: 0}, nx=True))
+        return int(cursor)
+
+    async def chunks(self, p: int) -> dict[str, tuple[str, int, int]]:
+        """Chunks in use: name → (queue, entries taken from it, entries in it)."""
+        (rows,) = await self._read(("HGETALL", self._frontier.key(p, "cold")))
+        rows = rows if isinstance(rows, dict) else dict(zip(rows[::2], rows[1::2], strict=True))
+        return {chunk.decode(errors="replace"): _info(info) for chunk, info in rows.items()}
+
+    async def gone(self, p: int, before_ms: int) -> list[str]:
+        """Chunks that were used up before a time, by the clock of Redis."""
+        (names,) = await self._read(("ZRANGEBYSCORE", self._frontier.key(p, "gone"), "-inf", before_ms))
+        return [name.decode(errors="replace") for name in names]
+
+    async def all_gone(self, p: int) -> set[str]:
+        (names,) = await self._read(("ZRANGE", self._frontier.key(p, "gone"), 0, -1))
+        return {name.decode(errors="replace") for name in names}
+
+    async def forget(self, p: int, chunks: Sequence[str]) -> None:
+        """Their files are deleted."""
+        await self._read(("ZREM", self._frontier.key(p, "gone"), *chunks))
+
+    async def my_turn(self, period_s: float) -> bool:
+        """One worker of the crawl does what is done once a period."""
+        key = crawl_key(self._frontier.crawl, "sweep")
+        call = partial(cast(Any, self._frontier.redis.set), key, self._frontier.worker, nx=True, px=round(period_s * 1000))
+        return bool(await self._frontier.patiently(call))
+
+    async def waiting(self) -> int:
+        """Queues of which a part is on disk, in all partitions."""
+        sizes = await self._read(*(("HLEN", self._frontier.key(p, "cold")) for p in range(self._frontier.partitions)), at_once=False)
+        return sum(sizes)
+
+
+def urls_in(queue: str, entries: Sequence[bytes]) -> int:
+    """Entries of ours that hold a URL: a host token may be without."""
+    pattern = _INLINE if queue.startswith("front:") else _ENTRY
+    return sum(1 for entry in entries if pattern.match(entry))
+
+
+def _info(info: bytes | None) -> tuple[str, int, int]:
+    try:
+        queue, taken, size, _ = (info or b"").decode().split("\t")
+        return queue, int(taken), int(size)
+    except ValueError:
+        return "", 0, 0
