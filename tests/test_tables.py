@@ -200,7 +200,8 @@ def python_keys() -> tuple[set[str], set[str]]:
         if not isinstance(node, ast.Call):
             continue
         if called(node) == "key" and len(node.args) == 2:
-            partition.update(stem(text.partition(HOLE)[0]) for text in texts(node.args[1]))
+            starts = (text.partition(HOLE)[0] for text in texts(node.args[1]))
+            partition.update(stem(start) for start in starts if start)  # else: a queue that the frontier named
         elif called(node) in ("_key", "crawl_key") and node.args:
             crawl.update(stem(text) for text in texts(node.args[-1]))
     loop_names = {  # `for name in ("ready", …)` around a call of key
