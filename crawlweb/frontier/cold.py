@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
+from ..errors import FrontierError
 from .frontier import Frontier
 from .keys import crawl_key
 
@@ -39,9 +40,13 @@ class ColdQueues:
             pipe = self._frontier.redis.pipeline(transaction=at_once)
             for command in commands:
                 pipe.execute_command(*command)
-            return await pipe.execute()
+            return await pipe.execute(raise_on_error=False)
 
-        return await self._frontier.patiently(call)
+        answers = await self._frontier.patiently(call)
+        for answer in answers:
+            if isinstance(answer, Exception) and not str(answer).startswith("WRONGTYPE"):
+                raise FrontierError(str(answer)) from answer
+        return [None if isinstance(answer, Exception) else answer for answer in answers]
 
     async def parts(self, p: int, queue: str) -> Parts:
         head, chunks, tail, first = await self._read(
@@ -51,17 +56,17 @@ class ColdQueues:
             ("LINDEX", self._frontier.key(p, f"{queue}:chunks"), 0),
         )
         if first is None:
-            return Parts(head, chunks, tail)
+            return Parts(head or 0, 0, tail or 0)
         (info,) = await self._read(("HGET", self._frontier.key(p, "cold"), first))
         _, taken, size = _info(info)
-        return Parts(head, chunks, tail, first.decode(errors="replace"), taken, size)
+        return Parts(head or 0, chunks, tail or 0, first.decode(errors="replace"), taken, size)
 
     async def start_of_tail(self, p: int, queue: str, entries: int) -> tuple[bytes, list[bytes]]:
         """(serial, entries): what may be written into a chunk."""
         serial, some = await self._read(
             ("HGET", self._frontier.key(p, "tails"), queue), ("LRANGE", self._frontier.key(p, f"{queue}:tail"), 0, max(0, entries - 1))
         )
-        return serial or b"", some
+        return serial or b"", some or []
 
     async def cut(self, p: int, queue: str, keep: int) -> int:
         return int(await self._frontier.step("spill", p, "cut", queue, ENTRIES_AT_ONCE, keep))
@@ -98,24 +103,24 @@ class ColdQueues:
         sizes = await self._read(*(("LLEN", key) for key in keys)) if keys else []
         prefix = len(self._frontier.key(p, ""))
         for key, size in zip(keys, sizes, strict=True):
-            if size >= long_entries:
+            if (size or 0) >= long_entries:
                 await self._frontier.patiently(partial(cast(Any, redis.zadd), self._frontier.key(p, "chores"), {key[prefix:]: 0}, nx=True))
         return int(cursor)
 
     async def chunks(self, p: int) -> dict[str, tuple[str, int, int]]:
         """Chunks in use: name → (queue, entries taken from it, entries in it)."""
         (rows,) = await self._read(("HGETALL", self._frontier.key(p, "cold")))
-        rows = rows if isinstance(rows, dict) else dict(zip(rows[::2], rows[1::2], strict=True))
+        rows = rows if isinstance(rows, dict) else dict(zip((rows or [])[::2], (rows or [])[1::2], strict=True))
         return {chunk.decode(errors="replace"): _info(info) for chunk, info in rows.items()}
 
     async def gone(self, p: int, before_ms: int) -> list[str]:
         """Chunks that were used up before a time, by the clock of Redis."""
         (names,) = await self._read(("ZRANGEBYSCORE", self._frontier.key(p, "gone"), "-inf", before_ms))
-        return [name.decode(errors="replace") for name in names]
+        return [name.decode(errors="replace") for name in names or ()]
 
     async def all_gone(self, p: int) -> set[str]:
         (names,) = await self._read(("ZRANGE", self._frontier.key(p, "gone"), 0, -1))
-        return {name.decode(errors="replace") for name in names}
+        return {name.decode(errors="replace") for name in names or ()}
 
     async def forget(self, p: int, chunks: Sequence[str]) -> None:
         """Their files are deleted."""
@@ -130,7 +135,7 @@ class ColdQueues:
     async def waiting(self) -> int:
         """Queues of which a part is on disk, in all partitions."""
         sizes = await self._read(*(("HLEN", self._frontier.key(p, "cold")) for p in range(self._frontier.partitions)), at_once=False)
-        return sum(sizes)
+        return sum(size or 0 for size in sizes)
 
 
 def urls_in(queue: str, entries: Sequence[bytes]) -> int:

@@ -24,7 +24,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
-from rig import Rig, hosts_in, link
+from rig import WORKER_AHEAD_S, Rig, hosts_in, link
 
 from crawlweb.errors import FrontierError
 from crawlweb.frontier import codec, scripts
@@ -44,6 +44,7 @@ from crawlweb.frontier.rows import (
     Refused,
 )
 from crawlweb.records import Entry
+from crawlweb.spill import Spill
 
 LONG = bool(os.environ.get("MODEL_LONG"))
 SHRINK = bool(os.environ.get("MODEL_SHRINK"))  # a failure made small takes minutes
@@ -211,6 +212,7 @@ class FrontierModel(RuleBasedStateMachine):
         self.planted: set[bytes] = set()
         self.late: list[tuple[Any, ...]] = []
         self.letters: list[list[tuple[str, str, Entry]]] = [[], []]  # dead, oldest first
+        self.on_disk: set[str] = set()  # hosts with URLs there
 
     def teardown(self) -> None:
         try:
@@ -338,7 +340,7 @@ class FrontierModel(RuleBasedStateMachine):
                 busy = sum(h.url.host == name for h in part.held.values()) > 0
                 has = any(u.host == name and self.is_free(host, u, now) for u in part.urls)
                 is_its_time = max(host.next_ms, host.paused_ms) <= now + LOOK_MS and host.dead_ms <= now
-                due = has and not busy and is_its_time and name not in tainted
+                due = has and not busy and is_its_time and name not in tainted | self.on_disk
                 assert not due, f"{name} was passed over at {now}: {host} {self.about(name)}"
         return leases
 
@@ -836,7 +838,8 @@ class FrontierModel(RuleBasedStateMachine):
                 queued.update((rest, e) for e, _ in backs[rest])
                 tainted |= {rest} if len(backs[rest]) < len(value) else set()
             elif kind == "park" and not isinstance(value[0], tuple):
-                ours = [(rest, e) for e in value if self.is_ours(e, rest)]
+                rest = rest.removesuffix(":tail").removesuffix(":chunks")
+                ours = [(rest, e) for e in self.entries_of(name, value, mine) if self.is_ours(e, rest)]
                 queued.update(ours)
                 tainted |= {rest} if len(ours) < len(value) else set()
             elif kind == "wait" and not isinstance(value[0], tuple):
@@ -848,11 +851,14 @@ class FrontierModel(RuleBasedStateMachine):
                 )
                 tainted |= {name} if len(ours) < len(value) else set()
             elif kind == "front":
-                queued.update(row[0] for token in value if (row := self.row(token)))
+                queued.update(row[0] for token in self.entries_of(name, value, mine) if (row := self.row(token)))
         self.blocked_scores = {(name, data): score for name, data, score in blocked}
         for name in hosts:
             self.hosts[name].tainted = name in tainted
         return queued, backs
+
+    def entries_of(self, name: str, value: list[bytes], mine: dict[str, Any]) -> list[bytes]:  # noqa: ARG002
+        return value
 
     def check_backs(self, part: Part, backs: dict[str, list[tuple[bytes, float]]], mine: dict[str, Any]) -> None:
         for host, members in backs.items():
@@ -888,6 +894,7 @@ class FrontierModel(RuleBasedStateMachine):
                     self.complete_one(p, got)
                 for token in list(self.parts[p].held):
                     self.complete_one(p, self.parts[p].held[token].lease)
+            self.see_to_all()
             self.redis_holds_what_the_model_holds()
             if not any(part.urls for part in self.parts) and self.rig.run(self.rig.f.counts()).pending == 0:
                 break
@@ -902,6 +909,9 @@ class FrontierModel(RuleBasedStateMachine):
         assert counts.pending == 0
         assert counts.enqueued == counts.done
 
+    def see_to_all(self) -> None:
+        pass
+
     def complete_one(self, p: int, got: Lease) -> None:
         outcome = Outcome(got, "d")
         expected = self.end(p, outcome, self.tick(p), None, None, 0)
@@ -913,6 +923,105 @@ class NarrowFrontierModel(FrontierModel):
 
     constants: ClassVar[dict[str, int]] = {"BACK_CAP": 4, "QUANTUM_URLS": 3}
     active_hosts: ClassVar[int | None] = 2
+
+
+class Chunks:
+    """A store of chunks in memory."""
+
+    def __init__(self) -> None:
+        self.files: dict[tuple[int, str], tuple[str, list[bytes]]] = {}
+
+    def write(self, partition: int, chunk: str, queue: str, entries: list[bytes]) -> int:
+        self.files[partition, chunk] = queue, list(entries)
+        return len(entries)
+
+    def read(self, partition: int, chunk: str, queue: str) -> list[bytes]:
+        owner, entries = self.files[partition, chunk]
+        assert owner == queue
+        return entries
+
+    def delete(self, partition: int, chunk: str) -> None:
+        del self.files[partition, chunk]
+
+
+class ColdFrontierModel(FrontierModel):
+    """The same with back queues of four and all but the ends of longer queues on disk, in chunks of two."""
+
+    constants: ClassVar[dict[str, int]] = {"BACK_CAP": 4, "LONG": 6}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.store = Chunks()
+        self.wanted: list[Any] = []
+
+        def spill(frontier: Any) -> Spill:
+            frontier._unix_offset_s = -WORKER_AHEAD_S
+            return Spill(frontier, self.store, chunk_entries=2, count=lambda *_: None, run=self.wanted.append)  # type: ignore[arg-type]
+
+        self.spills = [spill(frontier) for frontier in self.rig.frontiers]
+
+    def teardown(self) -> None:
+        try:
+            super().teardown()
+        finally:
+            self.forget_wanted()
+
+    def forget_wanted(self) -> None:
+        while self.wanted:
+            self.wanted.pop().close()
+        for spill in self.spills:
+            spill._busy.clear()
+
+    @rule(worker=WORKERS, p=PARTS, which=st.integers(0, 5), mode=MODES)
+    def a_worker_sees_to_a_queue(self, worker: int, p: int, which: int, mode: str) -> None:
+        chores = self.rig.sync.zrange(self.rig.key("chores"), 0, -1) if self.is_zset("chores", p) else []
+        queues = [q.decode() for q in chores] or [f"park:{name}" for name in self.names[p]]
+        self.see_to(worker, p, queues[which % len(queues)], mode)
+
+    def see_to(self, worker: int, p: int, queue: str, mode: str) -> None:
+        wire = self.rig.wires[worker]
+        wire.lose_next, sent = mode == "lost", len(wire.sent)
+        self.rig.run(self.spills[worker].balance(p, queue))
+        wire.lose_next = False
+        if len(wire.sent) > sent:
+            self.tick(p)
+        self.late += [args for args in wire.sent[sent:] if args not in self.late]
+        if mode == "twice" and len(wire.sent) > sent:
+            args = wire.sent[-1]
+            before = self.rig.dump()
+            self.rig.run(self.rig.client.execute_command(*args))
+            assert self.rig.dump() == before
+
+    @rule(worker=WORKERS)
+    def a_worker_dies_with_what_it_was_asked(self, worker: int) -> None:  # noqa: ARG002
+        self.forget_wanted()
+
+    def see_to_all(self) -> None:
+        self.forget_wanted()
+        for p in range(2):
+            chores = self.rig.sync.zrange(self.rig.key("chores", p), 0, -1) if self.is_zset("chores", p) else []
+            for queue in chores:
+                self.see_to(0, p, queue.decode(errors="replace"), "once")
+
+    def read_queued(self, hosts: list[str], mine: dict[str, Any]) -> Any:
+        self.on_disk -= set(hosts)
+        return super().read_queued(hosts, mine)
+
+    def entries_of(self, name: str, value: list[bytes], mine: dict[str, Any]) -> list[bytes]:
+        """Of a list of chunks, what is left in them."""
+        if not name.endswith(":chunks"):
+            return value
+        found = []
+        queue = name.removesuffix(":chunks")
+        for chunk in value:
+            _, taken, _, _ = mine["cold"][chunk].split(b"\t")
+            (entries,) = (entries for (_, c), (q, entries) in self.store.files.items() if c == chunk.decode() and q == queue)
+            found += entries[int(taken) :]
+        if queue.startswith("park:"):
+            self.on_disk.add(queue.removeprefix("park:"))
+        else:
+            self.on_disk |= {row[0][0] for token in found if (row := self.row(token))}
+        return found
 
 
 def run(machine: type[FrontierModel], url: str, examples: int, steps: int) -> None:
@@ -932,14 +1041,17 @@ def run(machine: type[FrontierModel], url: str, examples: int, steps: int) -> No
     )
 
 
-@pytest.mark.parametrize("machine", [FrontierModel, NarrowFrontierModel])
+MACHINES = [FrontierModel, NarrowFrontierModel, ColdFrontierModel]
+
+
+@pytest.mark.parametrize("machine", MACHINES)
 def test_any_order_of_steps_keeps_the_promises(machine: type[FrontierModel], redis_url: str) -> None:
     run(machine, redis_url, 25, 50)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not LONG, reason="MODEL_LONG=1 runs it")
-@pytest.mark.parametrize("machine", [FrontierModel, NarrowFrontierModel])
+@pytest.mark.parametrize("machine", MACHINES)
 def test_any_order_of_many_steps_keeps_the_promises(machine: type[FrontierModel], redis_url: str) -> None:
     run(machine, redis_url, int(os.environ.get("MODEL_EXAMPLES", "500")), 80)
 
