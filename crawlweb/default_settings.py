@@ -72,7 +72,7 @@ class Config:
         "where the middle of long queues goes: a folder or any fsspec URL that all workers reach; empty: `cold` in the crawl's folder, "
         "which workers of other machines cannot use",
     )
-    spill_chunk: int = _row(5000, "entries of a file there; a queue of three times so many is long", low=10)
+    spill_chunk: int = _row(10_000, "entries of a file there; a queue of three times so many is long", low=10)
     content_types: tuple[str, ...] = _row(
         ("text/html", "application/xhtml+xml", "text/plain"), "types whose body is fetched; decided on the headers"
     )

@@ -24,8 +24,8 @@ else:
     from backports import zstd
 
 _FORMAT = "crawlweb-chunk-1"
-# Higher levels gain a tenth for five times the time.
-_OPTIONS: Mapping[int, int] = {zstd.CompressionParameter.compression_level: 3, zstd.CompressionParameter.checksum_flag: 1}
+# Of level and form, and what they cost: docs/decisions/cold-queues.md.
+_OPTIONS: Mapping[int, int] = {zstd.CompressionParameter.compression_level: 6, zstd.CompressionParameter.checksum_flag: 1}
 _MARK = "crawlweb-chunks"
 _NAME = re.compile(r"(\d{13,16})-[0-9a-z]+-\d+")
 MAX_BYTES = 256 << 20  # of a chunk, unpacked; ours have a hundredth
@@ -81,7 +81,8 @@ class ChunkStore:
 
     def write(self, partition: int, chunk: str, queue: str, entries: Sequence[bytes]) -> int:
         """Returns bytes written, once they are durable. StoreError: nothing may name the chunk."""
-        packed = msgpack.packb([_FORMAT, queue, list(entries)], use_bin_type=True)
+        is_text = not any(b"\n" in entry for entry in entries)
+        packed = msgpack.packb([_FORMAT, queue, b"\n".join(entries) if is_text else list(entries)], use_bin_type=True)
         data = zstd.compress(packed, options=_OPTIONS)
         try:
             self._fs.makedirs(f"{self._root}/{partition}", exist_ok=True)
@@ -106,6 +107,8 @@ class ChunkStore:
             if not unpacker.eof or unpacker.unused_data:
                 raise ValueError("cut off, or longer than it should be")
             form, owner, entries = msgpack.unpackb(packed)
+            if isinstance(entries, bytes):
+                entries = entries.split(b"\n")
             if form != _FORMAT or owner != queue or not isinstance(entries, list) or not all(isinstance(e, bytes) for e in entries):
                 raise ValueError("not the chunk that it should be")
         except (zstd.ZstdError, ValueError, TypeError, msgpack.UnpackException) as e:

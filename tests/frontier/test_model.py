@@ -392,7 +392,7 @@ class FrontierModel(RuleBasedStateMachine):
             if self.has_other_spelling(host, url, now) and other is not None:
                 twin = (url.host, codec.encode(other, url.host))
                 here = sum(self.count(part, twin, place) for place in ("queued", "waiting", "leased"))
-                if queued[twin] + waiting[twin] > here or merged > part.merged:
+                if queued[twin] + waiting[twin] > here or (merged > part.merged and queued[twin]):
                     url.entry, url.place, url.back_score = other, "queued", None
                     self.placed[twin[0], twin[1][3:]] += 1
         for url in part.urls:
