@@ -472,12 +472,24 @@ def test_a_crawl_of_another_release_is_refused(crawl: Crawl, name: str, value: s
 
 def test_an_error_of_redis_is_one_line(crawl: Crawl) -> None:
     with redis.Redis.from_url(crawl.url) as client:
-        client.config_set("maxmemory", 1)
+        client.config_set("min-replicas-to-write", 1)
         try:
             result = crawl.call("host", "a.org", "--delay", "5")
         finally:
-            client.config_set("maxmemory", 0)
+            client.config_set("min-replicas-to-write", 0)
     assert (result.exit_code, result.output.count("\n")) == (2, 1)
+
+
+def test_a_full_redis_takes_an_operator_s_word_and_tells_what_it_holds(crawl: Crawl) -> None:
+    with redis.Redis.from_url(crawl.url) as client:
+        client.config_set("maxmemory", 1)
+        try:
+            results = [crawl.call(*words) for words in (("host", "a.org", "--pause-until", "+2h"), ("hosts",), ("dead",), ("memory",))]
+        finally:
+            client.config_set("maxmemory", 0)
+    assert [result.exit_code for result in results] == [0, 0, 0, 0]
+    assert "a.org" in results[1].stdout
+    assert "maxmemory" in results[3].stdout
 
 
 # -- as it is typed ------------------------------------------------------------------------------------------------------

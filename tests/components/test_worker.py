@@ -67,12 +67,12 @@ class Watched(Frontier):
     def done(self, name: str) -> list[Any]:
         return [what for happened, what in self.log if happened == name]
 
-    async def enqueue(self, partition: int, links: Sequence[Link]) -> str:
+    async def enqueue(self, partition: int, links: Sequence[Link], can_wait: bool = False) -> str:
         self.log.append(("enqueue asked", [link.entry.url for link in links]))
         await self.gates["enqueue"].wait()
         if "enqueue" in self.fails:
             raise FrontierError("no")
-        answer = await super().enqueue(partition, links)
+        answer = await super().enqueue(partition, links, can_wait)
         self.log += [("enqueued", link.entry.url) for link in links]
         return answer
 
