@@ -30,6 +30,7 @@ SAMPLE_KEYS = 100
 SAMPLES_KEPT = 240  # an hour's
 WALK_KEYS = 500  # a page of the whole walk
 CLOSE_S = 1.0
+TOKENS = 32
 WHOLE_MEMBERS = 1000  # a key with no more is measured whole, a larger one by some of its members
 SOME_MEMBERS = 100
 POINTER_BYTES = 8
@@ -46,7 +47,8 @@ _HOST, _HOSTS, _PLACES, _RECORDS = "host:<host>", "hosts:<bucket>", ("ready", "a
 
 @dataclass(slots=True)
 class Tally:
-    """`members`: of lists, zsets, hashes and sets; of the seen-set's strings the URL keys in them; else one a key."""
+    """`members`: of lists, zsets, hashes and sets; of front queues the URLs, of the filter's strings the URL keys in them; else one a
+    key."""
 
     keys: float = 0.0
     members: float = 0.0
@@ -232,13 +234,22 @@ class Accounts:
     async def _fixed(self, sample: Sample, p: int) -> None:
         """A partition's keys of fixed names, and the crawl's own."""
         frontier = self._frontier
-        named = [(row, frontier.key(p, row.name)) for row in _FIXED]
-        named += [(_ROWS[FRONT], frontier.key(p, f"front:{k}")) for k in range(10)]
-        for kind, tally in (await self._measured(frontier.redis, named)).items():
+        fronts = [frontier.key(p, f"front:{k}") for k in range(10)]
+        named = [*((row, frontier.key(p, row.name)) for row in _FIXED), *((_ROWS[FRONT], front) for front in fronts)]
+        measured = await self._measured(frontier.redis, named)
+        if FRONT in measured:
+            measured[FRONT].members = await self._inline(fronts)
+        for kind, tally in measured.items():
             sample.fixed[kind].add(tally)
         await self._filter(sample, p)
         sample.partitions += 1
         sample.crawl = await self._measured(frontier.redis, [(row, crawl_key(frontier.crawl, row.name)) for row in _CRAWL])
+
+    async def _inline(self, fronts: Sequence[str]) -> float:
+        """URLs that travel with tokens, by the first tokens of each queue."""
+        answers = await self._ask(self._frontier.redis, [c for key in fronts for c in (("LLEN", key), ("LRANGE", key, 0, TOKENS - 1))])
+        queues = [(n, tokens) for n, tokens in zip(answers[::2], answers[1::2], strict=True) if n and tokens]
+        return float(sum(n * sum(token.count(b"\t") > 2 for token in tokens) / len(tokens) for n, tokens in queues))
 
     async def _filter(self, sample: Sample, p: int) -> None:
         """The segments of a partition's filter, by the first of each layer: all have their share of keys."""
