@@ -29,7 +29,7 @@ SAMPLE_S = 15.0
 SAMPLE_KEYS = 100
 SAMPLES_KEPT = 240  # an hour's
 WALK_KEYS = 500  # a page of the whole walk
-CLOSE_S = 1.0
+CLOSE_S, CLOSE_SAMPLES = 1.0, 5
 TOKENS = 32
 WHOLE_MEMBERS = 1000  # a key with no more is measured whole, a larger one by some of its members
 SOME_MEMBERS = 100
@@ -154,7 +154,7 @@ class Accounts:
         """The last figures, if Redis gives them at once. Never raises."""
 
         async def last() -> None:
-            for _ in range(SAMPLE_KEYS // 10):
+            for _ in range(CLOSE_SAMPLES):
                 if await self.sample():
                     break
             self._show(await self.estimate())
