@@ -17,7 +17,9 @@ from redis.exceptions import RedisError
 from . import __version__
 from .default_settings import Config
 from .errors import ConfigError, FrontierError, StoreError
+from .frontier.accounts import Accounts
 from .frontier.frontier import Frontier
+from .frontier.memory import Level, MemoryWatch, evicting
 from .frontier.meta import Meta
 from .frontier.rows import NORMAL, Lease, Limits, Link
 from .frontier.server import CLIENT_NAME, PrivateServer
@@ -38,13 +40,14 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """What the crawl tells its scheduler: there may be work, the crawl is over (why), a stat rose (by how much), a request will not come
-    back. What it asks: is the
+    """What the crawl tells its scheduler: there may be work, the crawl is over (why), a stat rose (by how much), a stat has a value, a
+    request will not come back. What it asks: is the
     spider still giving start requests? which address has a name, '' if no clock of addresses is in force for it?"""
 
     wake: Callable[[], None]
     ended: Callable[[str], None]
     count: Callable[..., None]
+    gauge: Callable[[str, float], None]
     starting: Callable[[], bool]
     address_of: Callable[[str], Awaitable[str]]
     dropped: Callable[[dict[str, object]], None]
@@ -89,7 +92,10 @@ class Crawl:
         )
         self.frontier = Frontier(redis, config.crawl, config.partitions, self.worker_id, limits)
         self.meta = Meta(self.frontier)
+        memory = MemoryWatch(self.frontier, config.redis_memory_bytes or None, count=self.hooks.count, gauge=self.hooks.gauge)
+        self.accounts = Accounts(self.frontier, gauge=self.hooks.gauge)
         try:
+            await self._refuse_eviction(memory, url)
             await self._open_store()
             chunks = await self._agree_on_chunks(explicit)
         except (ConfigError, FrontierError):
@@ -110,6 +116,7 @@ class Crawl:
             address_of=self.hooks.address_of,
             dropped=self.hooks.dropped,
             crawl_delay_cap_s=config.crawl_delay_cap_s,
+            memory=memory,
         )
         await self.meta.refresh_scope()
         await self.frontier.read_clock()
@@ -117,8 +124,17 @@ class Crawl:
             self.worker.seeding += 1
             await self.meta.say_seeding(True)
         self.worker.start()
+        self.worker.run(self.accounts.keep())
         if chunks:
-            spill = Spill(self.frontier, chunks, chunk_entries=config.spill_chunk, count=self.hooks.count, run=self.worker.run)
+            spill = Spill(
+                self.frontier,
+                chunks,
+                chunk_entries=config.spill_chunk,
+                count=self.hooks.count,
+                run=self.worker.run,
+                scarce=lambda: memory.level >= Level.SCARCE,
+                full=lambda: memory.level >= Level.FULL,
+            )
             self.worker.run(spill.tune_forever())
             self.worker.run(spill.sweep_forever())
         if self.arguments.seeds:
@@ -127,6 +143,7 @@ class Crawl:
     async def close(self) -> None:
         await self.worker.close()
         await self.store.close()
+        await self.accounts.close()
         await self._leave_redis()
 
     def add_links(self, targets: list[Target], lease: Lease, ticket: Ticket) -> None:
@@ -152,6 +169,15 @@ class Crawl:
         self.worker.outbox.add_links(
             (Link(t.host, t.key, Entry(t.url, front_queue(path_depth(t.url)), depth, referrer), NORMAL) for t in new), ticket
         )
+
+    async def _refuse_eviction(self, memory: MemoryWatch, url: str) -> None:
+        try:
+            await memory.look()
+        except FrontierError:  # it does not tell; the watch will say so
+            return
+        for server in memory.servers:
+            if server.evicts:
+                raise ConfigError(f"REDIS_URL={url}: {evicting(server.policy)}")
 
     async def _open_store(self) -> None:
         folder, config = self.folder / "warc", self.config

@@ -89,6 +89,13 @@ class Config:
     contact: str = _row("", "URL or e-mail address of the operator, sent with the user agent; without it the start warns")
     from_email: str = _row("", "e-mail address, sent as `From` with each request; empty: none", name="CRAWLWEB_FROM")
     warc_max_bytes: int = _row(1_000_000_000, "a WARC file is closed at this size", unit="B", low=1000)
+    redis_memory_bytes: int = _row(
+        0,
+        "memory that each Redis server may use: spilling begins at 75 % of it, leasing pauses at 95 % until 90 %; never more than its "
+        "maxmemory; 0: its maxmemory, if it has one",
+        unit="B",
+        low=0,
+    )
     active_hosts: int = _row(40_000, "hosts with a back queue at a time, in the whole crawl", low=1)
 
 

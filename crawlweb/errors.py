@@ -27,6 +27,10 @@ class FrontierError(CrawlwebError):
     """Redis answered with an error, or not at all."""
 
 
+class FrontierFull(FrontierError):
+    """Redis is full, and took nothing of a call that can wait."""
+
+
 class StoreError(CrawlwebError):
     """A page could not be written to the WARC folder."""
 

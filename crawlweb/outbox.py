@@ -11,7 +11,9 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from .errors import FrontierFull
 from .frontier.frontier import Frontier
+from .frontier.memory import MemoryWatch
 from .frontier.rows import EXACT, Link, Outcome
 
 LINK_BATCH = 200  # links a call: p99 in the server stays under 2 ms
@@ -70,10 +72,11 @@ class Told:
 class Outbox:
     """`waiting`: links not acknowledged yet; `unsent`: is anything left to send?"""
 
-    def __init__(self, frontier: Frontier, told: Told) -> None:
+    def __init__(self, frontier: Frontier, told: Told, memory: MemoryWatch) -> None:
         self.waiting = 0
-        self._frontier, self._told = frontier, told
+        self._frontier, self._told, self._memory = frontier, told, memory
         self._links: dict[int, deque[tuple[Link, Ticket]]] = defaultdict(deque)
+        self._seeds: dict[int, deque[tuple[Link, Ticket]]] = defaultdict(deque)  # wait while Redis is full: they can be given again
         self._outcomes: dict[int, deque[Ended]] = defaultdict(deque)
         self._flushing: set[tuple[str, int]] = set()
         self._recent = RecentKeys(KEYS_CACHED)
@@ -92,11 +95,12 @@ class Outbox:
         ticket = ticket or Ticket()
         for link in links:
             p = self._frontier.partition_of(link.host)
-            self._links[p].append((link, ticket))
+            what, queue = ("seeds", self._seeds[p]) if link.how == EXACT else ("links", self._links[p])
+            queue.append((link, ticket))
             ticket.left += 1
             self.waiting += 1
-            if len(self._links[p]) == LINK_BATCH:
-                self._flush("links", p)
+            if len(queue) == LINK_BATCH:
+                self._flush(what, p)
 
     def hold(self, ticket: Ticket, work: Coroutine[Any, Any, None], then: Callable[[], None]) -> None:
         """Keeps a page from being complete until `work` is done and `then` has run."""
@@ -124,6 +128,8 @@ class Outbox:
             await asyncio.sleep(flush_s(self._frontier.limits.min_delay_s))
             for p in [p for p, waiting in self._links.items() if waiting]:
                 self._flush("links", p)
+            for p in [p for p, waiting in self._seeds.items() if waiting]:
+                self._flush("seeds", p)
             for p in [p for p, waiting in self._outcomes.items() if waiting]:
                 self._flush("outcomes", p)
 
@@ -144,14 +150,21 @@ class Outbox:
     def _flush(self, what: str, p: int) -> None:
         if (what, p) not in self._flushing:
             self._flushing.add((what, p))
-            self._told.spawn(self._flush_links(p) if what == "links" else self._flush_outcomes(p))
+            self._told.spawn(self._flush_outcomes(p) if what == "outcomes" else self._flush_links(what, p))
 
-    async def _flush_links(self, p: int) -> None:
-        waiting, count = self._links[p], self._told.count
+    async def _flush_links(self, what: str, p: int) -> None:
+        waiting, count = self._seeds[p] if what == "seeds" else self._links[p], self._told.count
         try:
             while waiting:
+                if what == "seeds":
+                    await self._memory.room()
                 batch = [waiting[i] for i in range(min(LINK_BATCH, len(waiting)))]
-                answer = await self._frontier.enqueue(p, [link for link, _ in batch])
+                can_wait = what == "seeds" and not self._memory.stopped
+                try:
+                    answer = await self._frontier.enqueue(p, [link for link, _ in batch], can_wait)
+                except FrontierFull:
+                    self._memory.refused()
+                    continue
                 new = answer.count("n")
                 count("links/enqueued", new)
                 count("links/seen", answer.count("s"))
@@ -171,7 +184,7 @@ class Outbox:
                 if new:
                     self._told.arrived(p)
         finally:
-            self._flushing.discard(("links", p))
+            self._flushing.discard((what, p))
 
     async def _flush_outcomes(self, p: int) -> None:
         waiting = self._outcomes[p]

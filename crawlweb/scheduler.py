@@ -105,7 +105,7 @@ class Scheduler(BaseScheduler):
             arguments,
             self._worker_id,
             self.canonicalizer,
-            Hooks(self._wake, self._ended, self.count, self._starting, self._address_of, self._local.drop),
+            Hooks(self._wake, self._ended, self.count, self.gauge, self._starting, self._address_of, self._local.drop),
             settings.get("USER_AGENT") or "",
         )
         try:
@@ -169,6 +169,11 @@ class Scheduler(BaseScheduler):
         if by:
             assert self.crawler.stats is not None
             self.crawler.stats.inc_value(f"crawlweb/{name}", by)
+
+    def gauge(self, name: str, value: float) -> None:
+        """A stat of crawlweb's has a new value."""
+        assert self.crawler.stats is not None
+        self.crawler.stats.set_value(f"crawlweb/{name}", value)
 
     # -- the engine's hooks --------------------------------------------------------------------------------------------
 

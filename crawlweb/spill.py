@@ -143,6 +143,9 @@ class Spill:
                 if wanted < told:
                     await self._look_for_long(wanted)
                 told = wanted
+            if self._full():  # no lease names a queue
+                for p in range(self._frontier.partitions):
+                    self.see_to(p, await self.cold.chores(p))
             await asyncio.sleep(LEVEL_S)
 
     async def _look_for_long(self, long_entries: int) -> None:

@@ -13,8 +13,9 @@ import math
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import Any
 
-from .errors import FrontierError
+from .errors import FrontierError, FrontierFull
 from .frontier.frontier import Frontier
+from .frontier.memory import MemoryWatch
 from .frontier.meta import SEEDING_S, Meta
 from .frontier.rows import Lease, Link, Outcome
 from .job import ROBOTS_FOR, Job, robots_requested
@@ -60,11 +61,13 @@ class Worker:
         dropped: Callable[[dict[str, object]], None] = lambda _: None,
         address_of: Callable[[str], Awaitable[str]] | None = None,
         crawl_delay_cap_s: float = robots.CRAWL_DELAY_CAP_S,
+        memory: MemoryWatch | None = None,
     ) -> None:
         self.frontier, self.meta = frontier, meta
+        self.memory = memory or MemoryWatch(frontier, count=count)
         told = Told(lambda p: self._ask(p, 0), self._completing, self._completed, dropped, count, self._spawn)
         self._dropped = dropped
-        self.outbox = Outbox(frontier, told)
+        self.outbox = Outbox(frontier, told, self.memory)
         self.closing = False
         self.in_hand: dict[str, Lease] = {}
         self.seeding = 0
@@ -92,6 +95,7 @@ class Worker:
     def start(self) -> None:
         self._started = boottime()
         loops = [self._lease_forever(), self.outbox.flush_forever(), self._renew_forever(), self._watch_end()]
+        loops.append(self.memory.watch_forever())
         if self._address_of is not None:
             loops.append(self._turns.ask_forever())
         for loop in loops:
@@ -162,6 +166,9 @@ class Worker:
 
     async def _lease_forever(self) -> None:
         while not self.closing and not self._full:
+            if not self.memory.has_room:
+                await self.memory.room()
+                continue
             self._poll.clear()
             now = boottime()
             free = self._capacity - len(self.in_hand)
@@ -184,7 +191,13 @@ class Worker:
         self._due[p] = math.inf  # until the answer tells, or something is put into the partition meanwhile
         self._polls += 1
         try:
-            next_s, leases = await self.frontier.lease(p, most)
+            try:
+                next_s, leases = await self.frontier.lease(p, most)
+            except FrontierFull:
+                self._due[p] = 0.0
+                self.memory.refused()
+                return
+            self.memory.passed()
             look_ahead_s = self.frontier.limits.look_ahead_s
             wait_s = POLL_MAX_S if next_s is None else min(POLL_MAX_S, max(POLL_MIN_S, next_s - look_ahead_s * 0.8))
             self._due[p] = min(self._due[p], boottime() + (0 if len(leases) == most else wait_s))
@@ -332,6 +345,7 @@ class Worker:
         """No further job; what is buffered goes back."""
         if not self.closing:
             self.closing = True
+            self.memory.stop()
             for job in (*self._turns.take_back(), *self._resolving.values()):
                 job.ip = ""
                 self.give_back(job)

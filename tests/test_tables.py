@@ -128,11 +128,11 @@ FAMILIES = {name.split("/")[1] for name in STATS}
 
 
 def is_counter(function: ast.expr) -> bool:
-    """`count(…)`, `self._count(…)`, `self._inc(…)`, `….hooks.count(…)`, `….scheduler.count(…)`, but not `text.count(…)`."""
+    """`count(…)`, `self._count(…)`, `self._inc(…)`, `self._gauge(…)`, `….hooks.count(…)`, `….scheduler.count(…)`, not `text.count(…)`."""
     if isinstance(function, ast.Attribute):
         owner = ast.unparse(function.value)
         ours = owner.endswith(("hooks", "scheduler")) or (owner == "self" and function.attr == "count")
-        return function.attr in ("_count", "_inc") or (function.attr == "count" and ours)
+        return function.attr in ("_count", "_inc", "_gauge") or (function.attr == "count" and ours)
     return isinstance(function, ast.Name) and function.id == "count"
 
 

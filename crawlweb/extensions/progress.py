@@ -61,7 +61,7 @@ class Progress:
         kinds = ", ".join(f"{kind} {n}" for kind, n in sorted(self._by_prefix("errors/").items())) or "none"
         logger.info(
             "crawl %s: %d pages, %.1f MB, %d hosts, %d requests in %.0f s; errors: %s; "
-            "links: %d new, %d duplicates; disallowed by robots.txt: %d",
+            "links: %d new, %d duplicates; disallowed by robots.txt: %d; Redis: %.1f MB",
             REASON_TEXTS.get(reason, reason),
             self._stat("pages"),
             self._stat("bytes") / 1e6,
@@ -72,6 +72,7 @@ class Progress:
             self._stat("links/enqueued"),
             self._stat("links/seen") + self._stat("links/cached"),
             self._stat("robots/disallowed"),
+            self._stat("memory/used_bytes") / 1e6,
         )
 
     def engine_stopped(self) -> None:

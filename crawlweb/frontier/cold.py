@@ -35,14 +35,9 @@ class ColdQueues:
     def __init__(self, frontier: Frontier) -> None:
         self._frontier = frontier
 
-    async def _read(self, *commands: tuple[str | int, ...], at_once: bool = True) -> list[Any]:
-        async def call() -> list[Any]:
-            pipe = self._frontier.redis.pipeline(transaction=at_once)
-            for command in commands:
-                pipe.execute_command(*command)
-            return await pipe.execute(raise_on_error=False)
-
-        answers = await self._frontier.patiently(call)
+    async def _read(self, *commands: tuple[str | bytes | int, ...]) -> list[Any]:
+        """Of one moment. None for a key of another type."""
+        answers = await self._frontier.at_once(*commands)
         for answer in answers:
             if isinstance(answer, Exception) and not str(answer).startswith("WRONGTYPE"):
                 raise FrontierError(str(answer)) from answer
@@ -62,11 +57,18 @@ class ColdQueues:
         return Parts(head or 0, chunks, tail or 0, first.decode(errors="replace"), taken, size)
 
     async def start_of_tail(self, p: int, queue: str, entries: int) -> tuple[bytes, list[bytes]]:
-        """(serial, entries): what may be written into a chunk."""
-        serial, some = await self._read(
-            ("HGET", self._frontier.key(p, "tails"), queue), ("LRANGE", self._frontier.key(p, f"{queue}:tail"), 0, max(0, entries - 1))
-        )
-        return serial or b"", some or []
+        """(serial, entries): what may be written into a chunk. Nothing, if the start of the tail changed meanwhile."""
+        tails, tail = self._frontier.key(p, "tails"), self._frontier.key(p, f"{queue}:tail")
+
+        async def call() -> list[Any]:
+            pipe = self._frontier.redis.pipeline(transaction=False)
+            pipe.hget(tails, queue).lrange(tail, 0, entries - 1).hget(tails, queue)
+            return await pipe.execute(raise_on_error=False)
+
+        before, some, after = await self._frontier.patiently(call)
+        if not isinstance(some, list) or not isinstance(before, bytes) or before != after:
+            return b"", []
+        return before, some
 
     async def cut(self, p: int, queue: str, keep: int) -> int:
         return int(await self._frontier.step("spill", p, "cut", queue, ENTRIES_AT_ONCE, keep))
@@ -110,8 +112,8 @@ class ColdQueues:
     async def chunks(self, p: int) -> dict[str, tuple[str, int, int]]:
         """Chunks in use: name → (queue, entries taken from it, entries in it)."""
         (rows,) = await self._read(("HGETALL", self._frontier.key(p, "cold")))
-        rows = rows if isinstance(rows, dict) else dict(zip((rows or [])[::2], (rows or [])[1::2], strict=True))
-        return {chunk.decode(errors="replace"): _info(info) for chunk, info in rows.items()}
+        rows = rows or []
+        return {chunk.decode(errors="replace"): _info(info) for chunk, info in zip(rows[::2], rows[1::2], strict=True)}
 
     async def gone(self, p: int, before_ms: int) -> list[str]:
         """Chunks that were used up before a time, by the clock of Redis."""
@@ -126,16 +128,15 @@ class ColdQueues:
         """Their files are deleted."""
         await self._read(("ZREM", self._frontier.key(p, "gone"), *chunks))
 
+    async def chores(self, p: int) -> list[str]:
+        (queues,) = await self._read(("ZRANGE", self._frontier.key(p, "chores"), 0, -1))
+        return [queue.decode(errors="replace") for queue in queues or ()]
+
     async def my_turn(self, period_s: float) -> bool:
         """One worker of the crawl does what is done once a period."""
         key = crawl_key(self._frontier.crawl, "sweep")
         call = partial(cast(Any, self._frontier.redis.set), key, self._frontier.worker, nx=True, px=round(period_s * 1000))
         return bool(await self._frontier.patiently(call))
-
-    async def waiting(self) -> int:
-        """Queues of which a part is on disk, in all partitions."""
-        sizes = await self._read(*(("HLEN", self._frontier.key(p, "cold")) for p in range(self._frontier.partitions)), at_once=False)
-        return sum(size or 0 for size in sizes)
 
 
 def urls_in(queue: str, entries: Sequence[bytes]) -> int:

@@ -19,7 +19,7 @@ from redis.exceptions import BusyLoadingError, OutOfMemoryError, ReadOnlyError, 
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from ..errors import FrontierError
+from ..errors import FrontierError, FrontierFull
 from ..records import Entry, boottime
 from . import codec, scripts
 from .keys import ip_shard_key, ip_shard_of, ip_shards, partition_of, partition_prefix
@@ -33,7 +33,14 @@ QUEUES_AT_ONCE = 4
 GUARD_MS = 5  # a request counts as ended so much later: three clocks are rounded, and a server sees its end after we do
 # Full, or not itself for a while; out of a script the word stands in the middle of the text.
 _PASSING_WORDS = re.compile(r"\b(OOM|MISCONF|READONLY|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|NOREPLICAS)\b")
+_FULL = re.compile(r"\bOOM\b")
 _PASSING = (OutOfMemoryError, RedisConnectionError, RedisTimeoutError, BusyLoadingError, ReadOnlyError)
+# KEYS: one of the partition. ARGV: msgpack [[command, argument, ...], ...]
+_AT_ONCE = """
+local out = {}
+for i, command in ipairs(cmsgpack.unpack(ARGV[1])) do out[i] = redis.pcall(unpack(command)) end
+return out
+"""
 
 
 def _shown(rows: Iterable[bytes], host: str) -> Iterable[tuple[bytes, str]]:
@@ -70,8 +77,9 @@ class Frontier:
     def key(self, partition: int, name: str) -> str:
         return partition_prefix(self.crawl, partition) + name
 
-    async def patiently(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Makes a repeatable call until Redis answers; FrontierError for an answer that is an error, or on closing."""
+    async def patiently(self, call: Callable[[], Awaitable[T]], *, can_wait: bool = False) -> T:
+        """Makes a repeatable call until Redis answers; FrontierError for an answer that is an error, or on closing. `can_wait`:
+        FrontierFull if Redis is full."""
         pause_s = 0.05
         while True:
             self.calls += 1
@@ -80,6 +88,8 @@ class Frontier:
             except (*_PASSING, ResponseError) as e:
                 if not isinstance(e, _PASSING) and not _PASSING_WORDS.search(str(e)):
                     raise FrontierError(str(e)) from e
+                if can_wait and (isinstance(e, OutOfMemoryError) or _FULL.search(str(e))):
+                    raise FrontierFull(str(e)) from e
                 if self.closing:
                     raise FrontierError(f"Redis does not answer: {e}") from e
                 logger.warning("Redis does not answer, again in %.1f s: %s", pause_s, e)
@@ -88,14 +98,23 @@ class Frontier:
             except RedisError as e:
                 raise FrontierError(str(e)) from e
 
-    async def step(self, step: str, partition: int, *args: bytes | str | int | float) -> Any:
+    async def at_once(self, *commands: tuple[bytes | str | int | float, ...]) -> list[Any]:
+        """Raw answers to commands that read keys of one partition, all of one moment; an error stands in its place. A script, since a full
+        Redis refuses MULTI."""
+        packed = msgpack.packb(commands, use_bin_type=False)
+        answers: list[Any] = await self.patiently(lambda: cast(Any, self.redis.eval(_AT_ONCE, 1, commands[0][1], packed)))
+        return answers
+
+    async def step(self, step: str, partition: int, *args: bytes | str | int | float, can_wait: bool = False) -> Any:
         """One repeatable call: one at a time for a step and partition, numbered."""
         async with self._locks[step, partition]:
             number = next(self._numbers)
-            return await self.patiently(lambda: scripts.run(self.redis, step, self.key(partition, "ctr"), self.worker, number, *args))
+            key = self.key(partition, "ctr")
+            return await self.patiently(lambda: scripts.run(self.redis, step, key, self.worker, number, *args), can_wait=can_wait)
 
-    async def enqueue(self, partition: int, links: Sequence[Link]) -> str:
-        """Marks and places links of one partition, 200 at the most; a letter for each: n new, s seen, q cannot be an entry."""
+    async def enqueue(self, partition: int, links: Sequence[Link], can_wait: bool = False) -> str:
+        """Marks and places links of one partition, 200 at the most; a letter for each: n new, s seen, q cannot be an entry. A full Redis
+        takes them too, but for those that can wait: FrontierFull."""
         groups: dict[str, list[tuple[int, Link]]] = defaultdict(list)
         for i, link in enumerate(links):
             groups[link.host].append((i, link))
@@ -114,14 +133,15 @@ class Frontier:
                 blob.append(row)
         expected = max(1, self.limits.expected_urls // self.partitions)
         packed = msgpack.packb(blob, use_bin_type=False)
-        answer = (await self.step("enqueue", partition, expected, self.limits.false_positives, packed)).decode()
+        args = (expected, self.limits.false_positives, packed, int(can_wait))
+        answer = await self.step("enqueue", partition, *args, can_wait=can_wait)
         letters = ["q"] * len(links)
-        for i, letter in zip(order, answer, strict=True):
+        for i, letter in zip(order, answer.decode(), strict=True):
             letters[i] = letter
         return "".join(letters)
 
     async def lease(self, partition: int, most: int, reclaim: bool = True) -> tuple[float | None, list[Lease]]:
-        """Leases, and the seconds until something may be due here (None: the partition is empty)."""
+        """Leases, and the seconds until something may be due here (None: the partition is empty). FrontierFull if Redis is."""
         limits = self.limits
         sent = boottime()
         answer = await self.step(
@@ -137,6 +157,7 @@ class Frontier:
             limits.latency_factor,
             ms(limits.latency_cap_s),
             QUEUES_AT_ONCE if self.see_to else 0,
+            can_wait=True,
         )
         received = boottime()
         next_ms, queues, *rows = msgpack.unpackb(answer, raw=True)
@@ -271,17 +292,11 @@ class Frontier:
         """Two equal answers with nothing pending mean that the crawl is at its end (design: end of a crawl)."""
 
         async def one(partition: int) -> tuple[int, int, int]:
-            async def call() -> list[Any]:
-                pipe = self.redis.pipeline(transaction=True)
-                pipe.hmget(self.key(partition, "ctr"), "enq", "done")
-                for k in range(10):
-                    pipe.llen(self.key(partition, f"front:{k}"))
-                for name in ("ready", "asleep", "wait", "leases"):
-                    pipe.zcard(self.key(partition, name))
-                pipe.hlen(self.key(partition, "tails"))
-                return await pipe.execute(raise_on_error=False)
-
-            (enqueued, done), *sizes = await self.patiently(call)
+            commands = [("LLEN", self.key(partition, f"front:{k}")) for k in range(10)]
+            for name in ("ready", "asleep", "wait", "leases"):
+                commands.append(("ZCARD", self.key(partition, name)))
+            commands.append(("HLEN", self.key(partition, "tails")))
+            (enqueued, done), *sizes = await self.at_once(("HMGET", self.key(partition, "ctr"), "enq", "done"), *commands)
             for size in sizes:
                 if isinstance(size, Exception) and not str(size).startswith("WRONGTYPE"):
                     raise FrontierError(str(size)) from size

@@ -230,22 +230,15 @@ async def _waiting(frontier: Frontier, partition: int, host: str) -> int:
     cursor = 0
     while True:
         (answer,) = await _read(frontier, ("ZSCAN", frontier.key(partition, "wait"), cursor, "MATCH", pattern, "COUNT", _PAGE))
-        cursor, rows = answer or (0, {})
-        found.update(member for member, _ in rows)
+        cursor, rows = answer or (0, [])
+        found.update(rows[::2])
         if not int(cursor):
             return len(found)
 
 
 async def _read(frontier: Frontier, *commands: tuple[Any, ...]) -> list[Any]:
     """The answers, read in one moment; None where a key is of another type. FrontierError for any other answer that is an error."""
-
-    async def call() -> list[Any]:
-        pipe = frontier.redis.pipeline(transaction=True)
-        for command in commands:
-            pipe.execute_command(*command)
-        return await pipe.execute(raise_on_error=False)
-
-    answers = await frontier.patiently(call) if commands else []
+    answers = await frontier.at_once(*commands) if commands else []
     for answer in answers:
         if isinstance(answer, Exception) and not str(answer).startswith("WRONGTYPE"):
             raise FrontierError(str(answer)) from answer

@@ -31,13 +31,19 @@ for i = 3, #ARGV do
 end
 return {table.concat(out), redis.call('SCARD', KEYS[1])}
 """
-# KEYS: pages, permits. ARGV: url keys whose page is stored.
+# KEYS: pages, permits. ARGV: url keys whose page is stored. Passes when Redis is full: it begins with a write that takes none (common.lua).
 _SPEND = """
+redis.call('PERSIST', KEYS[1])
 for i = 1, #ARGV do
   redis.call('SADD', KEYS[1], ARGV[i])
   redis.call('ZREM', KEYS[2], ARGV[i])
 end
 return redis.call('SCARD', KEYS[1])
+"""
+# KEYS: seeding. ARGV: worker, seconds. Passes when Redis is full, as above: workers say it between renewals.
+_SAY_SEEDING = """
+redis.call('PERSIST', KEYS[1])
+return redis.call('ZADD', KEYS[1], redis.call('TIME')[1] + ARGV[2], ARGV[1])
 """
 
 
@@ -90,8 +96,7 @@ class Meta:
         """Keeps the crawl from ending while this worker reads seeds."""
         worker, key = self._frontier.worker, self._key("seeding")
         if seeding:
-            seconds, _ = await self._frontier.patiently(lambda: cast(Any, self._redis.time()))
-            await self._frontier.patiently(lambda: self._redis.zadd(key, {worker: seconds + SEEDING_S}))
+            await self._frontier.patiently(lambda: cast(Any, self._redis.eval(_SAY_SEEDING, 1, key, worker, SEEDING_S)))
         else:
             await self._frontier.patiently(lambda: self._redis.zrem(key, worker))
 

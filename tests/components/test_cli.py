@@ -472,12 +472,37 @@ def test_a_crawl_of_another_release_is_refused(crawl: Crawl, name: str, value: s
 
 def test_an_error_of_redis_is_one_line(crawl: Crawl) -> None:
     with redis.Redis.from_url(crawl.url) as client:
-        client.config_set("maxmemory", 1)
+        client.config_set("min-replicas-to-write", 1)
         try:
             result = crawl.call("host", "a.org", "--delay", "5")
         finally:
-            client.config_set("maxmemory", 0)
+            client.config_set("min-replicas-to-write", 0)
     assert (result.exit_code, result.output.count("\n")) == (2, 1)
+
+
+def test_memory_shows_each_kind_of_key_and_what_a_url_costs(crawl: Crawl) -> None:
+    with_frontier(crawl.url, lambda frontier: enqueue(frontier, *(f"https://h{i}.org/{n}" for i in range(9) for n in range(3))))
+    for more in ((), ("--sample", "40")):
+        lines = {line[:28].strip(): line[28:].split() for line in crawl.says("memory", *more).splitlines()}
+        assert [lines[name][4] for name in ("front:<k>", "park:<host>")] == ["9", "18"]
+        assert lines["whole"][1] == "100.0"
+        (found,) = crawl.json("memory", *more)
+        assert 60 < found["pending_url"] < 200
+        assert found["kinds"]["park:<host>"]["keys"] == pytest.approx(9)
+        assert found["servers"][0]["policy"] == "noeviction"
+        assert found["page_record"] is None
+
+
+def test_a_full_redis_takes_an_operator_s_word_and_tells_what_it_holds(crawl: Crawl) -> None:
+    with redis.Redis.from_url(crawl.url) as client:
+        client.config_set("maxmemory", 1)
+        try:
+            results = [crawl.call(*words) for words in (("host", "a.org", "--pause-until", "+2h"), ("hosts",), ("dead",), ("memory",))]
+        finally:
+            client.config_set("maxmemory", 0)
+    assert [result.exit_code for result in results] == [0, 0, 0, 0]
+    assert "a.org" in results[1].stdout
+    assert "maxmemory" in results[3].stdout
 
 
 # -- as it is typed ------------------------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ SENT = {
     "links/seen": 40,
     "links/cached": 60,
     "robots/disallowed": 5,
+    "memory/used_bytes": 45_260_000,
     "errors/timeout": 2,
     "errors/dns_nxdomain": 1,
 }
@@ -108,7 +109,7 @@ def test_the_summary_says_everything_in_one_line(caplog: pytest.LogCaptureFixtur
     line = closing_line(caplog, "finished", **SENT)
     assert line == (
         "crawl finished: 12 pages, 3.5 MB, 3 hosts, 20 requests in 0 s; errors: dns_nxdomain 1, timeout 2; "
-        "links: 100 new, 100 duplicates; disallowed by robots.txt: 5"
+        "links: 100 new, 100 duplicates; disallowed by robots.txt: 5; Redis: 45.3 MB"
     )
 
 

@@ -7,7 +7,7 @@ import contextlib
 import random
 import threading
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -19,6 +19,7 @@ from redis.asyncio import Redis
 from crawlweb import outbox, rulebook
 from crawlweb import worker as module
 from crawlweb.errors import FrontierError
+from crawlweb.frontier import memory
 from crawlweb.frontier.frontier import Frontier
 from crawlweb.frontier.keys import partition_of
 from crawlweb.frontier.meta import Meta
@@ -67,12 +68,12 @@ class Watched(Frontier):
     def done(self, name: str) -> list[Any]:
         return [what for happened, what in self.log if happened == name]
 
-    async def enqueue(self, partition: int, links: Sequence[Link]) -> str:
+    async def enqueue(self, partition: int, links: Sequence[Link], can_wait: bool = False) -> str:
         self.log.append(("enqueue asked", [link.entry.url for link in links]))
         await self.gates["enqueue"].wait()
         if "enqueue" in self.fails:
             raise FrontierError("no")
-        answer = await super().enqueue(partition, links)
+        answer = await super().enqueue(partition, links, can_wait)
         self.log += [("enqueued", link.entry.url) for link in links]
         return answer
 
@@ -1929,3 +1930,70 @@ def test_closing_gives_back_a_lease_that_is_being_admitted(redis_url: str, call:
         assert (await office.audit()).get("leased", 0) == 0
 
     run(redis_url, work, max_pages=10 if call == "permits" else None)
+
+
+# -- a full Redis --------------------------------------------------------------------------------------------------------
+
+
+@contextlib.asynccontextmanager
+async def full(office: Office) -> AsyncIterator[None]:
+    """More is used than maxmemory allows."""
+    await office.client.config_set("maxmemory", 1)
+    try:
+        yield
+    finally:
+        await office.client.config_set("maxmemory", 0)
+
+
+@pytest.fixture
+def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "LOOK_S", 0.02)
+    monkeypatch.setattr(memory, "TRY_S", 0.1)
+
+
+@pytest.mark.usefixtures("_look_often")
+def test_a_full_redis_pauses_leases_and_seeds_and_pages_in_work_are_finished(redis_url: str) -> None:
+    first, later, seed, found = link("h0.org"), link("h1.org"), link("h2.org", how=EXACT), link("h3.org")
+
+    async def work(office: Office) -> None:
+        worker = office.worker
+        office.allow(first, later, seed, found)
+        await office.sent(first)
+        job = await office.job()
+        await office.sent(later)
+        await office.job()
+        async with full(office):
+            worker.outbox.add_links([seed])
+            worker.outbox.add_links([found], job.ticket)
+            finished(office, job)
+            await until(lambda: office.frontier.done("completed"))
+            await until(lambda: office.counts["memory/pauses"])
+            assert worker.busy, "the seed waits"
+            assert not worker.memory.has_room
+            assert office.frontier.done("enqueued") == [found.entry.url]
+            office.frontier.log.clear()
+        await until(lambda: office.frontier.done("enqueued") == [seed.entry.url])
+        assert {(await office.job()).lease.host for _ in range(2)} == {"h2.org", "h3.org"}
+        assert office.counts["memory/pauses"] == 1
+
+    run(redis_url, work)
+
+
+@pytest.mark.usefixtures("_look_often")
+def test_closing_leaves_nothing_behind_when_redis_is_full(redis_url: str) -> None:
+    page, seed = link("h0.org"), link("h1.org", how=EXACT)
+
+    async def work(office: Office) -> None:
+        await office.sent(page)
+        await office.job()
+        async with full(office):
+            office.worker.outbox.add_links([seed])
+            await until(lambda: office.counts["memory/pauses"])
+            for lease in list(office.worker.in_hand.values()):
+                office.worker.give_back(Job(lease, ""))
+            await asyncio.wait_for(office.worker.close(), 10)
+        assert not office.worker.outbox.unsent
+        found = await office.audit()
+        assert (found["pending"], found.get("leased", 0)) == (2, 0)
+
+    run(redis_url, work)

@@ -52,6 +52,11 @@ local function finish()
   end
 end
 
+-- A full Redis refuses the first write of a script if that may take memory, and nothing after a first write. So what begins with a write that
+-- takes none passes as a whole, and what begins with one that may take some is refused as a whole. Neither changes anything.
+local function pass_when_full() redis.call('PERSIST', CTR) end
+local function refuse_when_full() redis.call('HSETNX', CTR, 'now', 0) end
+
 -- The answer of this very call, if the partition gave one before; false for a call that a later one overtook.
 local CALL = TAG .. 'call:' .. ARGV[1]
 local function answered(step)

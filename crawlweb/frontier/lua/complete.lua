@@ -33,6 +33,7 @@ local REST_DOUBLINGS = 8
 local KEPT = '{"v":2,'                -- what a robots.txt that is kept begins with (policy/robots.py)
 local KNOWN_BYTES = 500              -- of names of origins that had pages
 
+pass_when_full()
 local old = answered('c')
 if old ~= nil then return old or redis.error_reply('STALE') end
 local min_ms, factor, latency_cap_ms = num(ARGV[3]), num(ARGV[4]), num(ARGV[5])

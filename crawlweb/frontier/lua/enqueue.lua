@@ -5,6 +5,7 @@
 -- ARGV[4]  false-positive rate allowed (0.001)
 -- ARGV[5]  msgpack [[host, key, how, entry, key, how, entry, ...], ...]; key: 16 bytes; how: priority + 10 * (0 test the seen-set,
 --          1 test the exact set (seeds), 2 test nothing)
+-- ARGV[6]  1: refused as a whole when Redis is full
 -- Returns  a letter for each URL in order: n new, s seen, q not one of ours. The source of a redirect to one that is seen becomes its alias.
 -- Holds    a URL is marked if and only if it was placed (here or before)
 
@@ -20,8 +21,10 @@ local function alias(entry, id)
   end
 end
 
+if ARGV[6] ~= '1' then pass_when_full() end
 local old = answered('e')
 if old ~= nil then return old or redis.error_reply('STALE') end
+if ARGV[6] == '1' then refuse_when_full() end
 local groups = cmsgpack.unpack(ARGV[5])
 local expected, rate = num(ARGV[3]), num(ARGV[4])
 for _, group in ipairs(groups) do

@@ -19,6 +19,7 @@ local TAG = string.sub(KEYS[1], 1, -3)
 local now = server_ms()
 local delay, lasts, ahead = num(ARGV[1]), num(ARGV[2]), num(ARGV[3])
 local function ms(value) return string.format('%d', value) end
+redis.call('PERSIST', KEYS[1])  -- so that it passes when Redis is full (common.lua)
 
 for _, row in ipairs(cmsgpack.unpack(ARGV[4])) do
   local address, token, age = unpack(row)

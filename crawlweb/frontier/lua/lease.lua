@@ -9,7 +9,7 @@
 --          row, ms since the first of them (-1: none), [the host's next entries, if robots.txt disallowed its last one],
 --          1 if its origin had pages + 2 if an override allows it less than the minimum + 4 if other origins of the host had pages,
 --          or may have: the host had few], ...]
--- Holds    a host is in one of ready, asleep, in flight, front; a leased URL stands in `leased` and nowhere else
+-- Holds    a full Redis refuses it as a whole; a host is in one of ready, asleep, in flight, front; a leased URL stands in `leased` and nowhere else
 
 local MOVE_MOST = 64
 local SHOWN_MOST = 64
@@ -70,6 +70,7 @@ if old then
   return reply(leases, NONE)
 end
 
+refuse_when_full()
 reclaim(num(ARGV[8]), num(ARGV[9]), num(ARGV[10]), num(ARGV[11]))
 
 for _, host in ipairs(on(TAG .. 'asleep', 'ZRANGEBYSCORE', '-inf', string.format('%d', now + num(ARGV[5])), 'LIMIT', 0, MOVE_MOST)) do

@@ -5,6 +5,7 @@
 -- Returns  1
 -- Holds    a host with an override is not forgotten; one that rested only for its pause is active again when that is taken back
 
+pass_when_full()
 local old = answered('o')
 if old ~= nil then return old or redis.error_reply('STALE') end
 local host, text = ARGV[3], ARGV[4]

@@ -4,6 +4,7 @@
 -- ARGV[3]  ms from now    ARGV[4...]  tokens
 -- Returns  a letter for each: k renewed, g gone
 
+pass_when_full()
 local expiry = string.format('%d', now + num(ARGV[3]))
 local out = {}
 for i = 4, #ARGV do

@@ -5,6 +5,7 @@
 -- Returns  number requeued. One that does not match goes to the other end of the list, so as many looks as there are letters see all.
 -- Holds    a letter is placed before it leaves the list
 
+pass_when_full()
 local old = answered('q')
 if old ~= nil then return num(old) or redis.error_reply('STALE') end
 local dead, reason, only = TAG .. 'dead', ARGV[4], ARGV[5]

@@ -16,6 +16,7 @@ local CHUNK_MS = 600000              -- a chunk older than this is not swapped i
 local old = answered('s')
 if old ~= nil then return num(old) or redis.error_reply('STALE') end
 local what, q = ARGV[3], ARGV[4]
+pass_when_full()
 local head, chunks, tail = TAG .. q, TAG .. q .. ':chunks', TAG .. q .. ':tail'
 
 local function info_of(chunk)
