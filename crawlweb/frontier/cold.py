@@ -62,7 +62,8 @@ class ColdQueues:
 
         async def call() -> list[Any]:
             pipe = self._frontier.redis.pipeline(transaction=False)
-            pipe.hget(tails, queue).lrange(tail, 0, entries - 1).hget(tails, queue)
+            for command in (("HGET", tails, queue), ("LRANGE", tail, 0, entries - 1), ("HGET", tails, queue)):
+                pipe.execute_command(*command)
             return await pipe.execute(raise_on_error=False)
 
         before, some, after = await self._frontier.patiently(call)

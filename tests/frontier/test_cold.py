@@ -300,13 +300,13 @@ def test_a_worker_killed_between_any_two_steps_loses_nothing(redis_url: str, tmp
     else:
         real = rig.f.step
 
-        async def step_or_die(name: str, partition: int, *args: Any) -> Any:
+        async def step_or_die(name: str, partition: int, *args: Any, **more: Any) -> Any:
             if name != "spill" or args[0] != step:
-                return await real(name, partition, *args)
+                return await real(name, partition, *args, **more)
             left[0] -= 1
             if left[0] == 0 and not after:
                 raise Killed
-            result = await real(name, partition, *args)
+            result = await real(name, partition, *args, **more)
             if left[0] == 0:
                 raise Killed
             return result
