@@ -139,20 +139,18 @@ class Spill:
             wanted = LONG_CHUNKS * self.chunk_entries
             if wanted != told:
                 for p in range(self._frontier.partitions):
-                    await self.cold.tune(p, wanted)
-                if wanted < told:
-                    await self._look_for_long(wanted)
+                    if wanted < await self.cold.tune(p, wanted):
+                        await self._look_for_long(p, wanted)
                 told = wanted
             if self._full():  # no lease names a queue
                 for p in range(self._frontier.partitions):
                     self.see_to(p, await self.cold.chores(p))
             await asyncio.sleep(LEVEL_S)
 
-    async def _look_for_long(self, long_entries: int) -> None:
-        for p in range(self._frontier.partitions):
-            cursor = await self.cold.look_for_long(p, 0, long_entries)
-            while cursor:
-                cursor = await self.cold.look_for_long(p, cursor, long_entries)
+    async def _look_for_long(self, p: int, long_entries: int) -> None:
+        cursor = await self.cold.look_for_long(p, 0, long_entries)
+        while cursor:
+            cursor = await self.cold.look_for_long(p, cursor, long_entries)
 
     async def sweep_forever(self) -> None:
         while True:

@@ -92,9 +92,9 @@ class ColdQueues:
     async def done(self, p: int, queue: str, again_s: float = 0.0) -> None:
         await self._frontier.step("spill", p, "done", queue, round(again_s * 1000))
 
-    async def tune(self, p: int, long_entries: int) -> None:
-        """From which length on a queue is long."""
-        await self._frontier.step("spill", p, "tune", long_entries)
+    async def tune(self, p: int, long_entries: int) -> int:
+        """From which length on a queue is long. Returns the length before."""
+        return int(await self._frontier.step("spill", p, "tune", long_entries))
 
     async def look_for_long(self, p: int, cursor: int, long_entries: int) -> int:
         """Looks at some park lists for long ones; returns the cursor to go on with, 0 at the end."""

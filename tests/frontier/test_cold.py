@@ -411,7 +411,7 @@ def test_scarce_memory_sends_more_to_disk(disk: Disk) -> None:
     disk.scarce = True
     spill = disk.spills[0]
     disk.rig.run(spill.cold.tune(0, 3 * spill.chunk_entries))
-    disk.rig.run(spill._look_for_long(3 * spill.chunk_entries))
+    disk.rig.run(spill._look_for_long(0, 3 * spill.chunk_entries))
     disk.tend_all()
     assert disk.check()["park"] <= 3 * CHUNK // 5
     assert disk.fetch_all() == urls(links)

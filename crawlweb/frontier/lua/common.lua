@@ -14,7 +14,7 @@ local QUANTUM_MS = 60000             -- or so long, if others wait
 local ASLEEP_MS = 60000              -- further away than this, a host takes no active place
 local REST_MS = 1000                 -- the same for a host that was told to rest: dead hosts leave the places to live ones
 local HOST_TTL_MS = 30 * 86400000    -- a host without URLs is forgotten after this
-local LONG = 15000                   -- a queue of so many entries is long: its middle goes to disk (cold.lua)
+local LONG = 30000                   -- a queue of so many entries is long: its middle goes to disk (cold.lua)
 local PRIORITY_STEP = 2 ^ 48         -- score in a back queue = priority * step + sequence number
 
 local add = {}                       -- counters of ctr, written once at the end of the step

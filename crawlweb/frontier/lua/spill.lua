@@ -7,8 +7,9 @@
 --   in     chunk, offset, URLs among them, entry, entry, ...: entries of the first chunk, from the offset on, to the end of the head
 --   lost   chunk: the first chunk cannot be read
 --   done   nothing is to be done any more; ms from which it may be looked at again (0: it may leave the list of chores)
---   tune   (no queue) length from which a queue is long
--- Returns  cut: entries moved; out, in, lost: 1, or 0 if that is not how things are (another worker was first); done, tune: 1
+--   tune   (no queue) length from which a queue is long; front queues that are so now become chores
+-- Returns  cut: entries moved; out, in, lost: 1, or 0 if that is not how things are (another worker was first); done: 1; tune: the length
+--          before
 -- Holds    an entry stands in Redis or in a chunk that `cold` names, before and after; while a queue has chunks it has a tail
 
 local CHUNK_MS = 600000              -- a chunk older than this is not swapped in any more: its file may have been taken for an orphan
@@ -100,8 +101,10 @@ elseif what == 'done' then
   end
   result = 1
 elseif what == 'tune' then
-  long = num(q)
-  result = 1
+  result, long = long, num(q)
+  for k = 0, 9 do
+    if on(TAG .. 'front:' .. k, 'LLEN') >= long then chore('front:' .. k) end
+  end
 end
 finish()
 return num(answer('s', result))
