@@ -16,11 +16,9 @@ from hashlib import blake2b
 from itertools import product
 from operator import itemgetter
 
-import can_ada
-
 from ..errors import ConfigError
 from ..records import Target
-from .hosts import bare_name, host_of_name, parse, split_port
+from .hosts import HTTP, NO_BASE, Base, bare_name, host_of_name, parse, parse_base, split_port
 
 TRACKING_PARAMETERS: tuple[str, ...] = (
     # campaigns: name, medium and source of the link, written for the site's statistics
@@ -38,6 +36,8 @@ TRACKING_PARAMETERS: tuple[str, ...] = (
     "__twitter_impression", "tracking_source", "ceneo_spo", "os_ehash", "gs_l", "spm",
 )  # fmt: skip
 """Query parameters that say where a reader came from, not what is shown. Case is ignored; a final `*` is any ending."""
+
+DEFAULT = "default"  # in the setting: all of these
 
 SESSION_PARAMETERS: tuple[str, ...] = (
     "phpsessid", "jsessionid", "aspsessionid*", "asp.net_sessionid", "sessionid", "session_id", "sessid",
@@ -71,17 +71,32 @@ _NORMAL: dict[str, str] = {
 
 _UNUSUAL = re.compile(r"[;(|\[\]]|//").search
 
-_PROFILE_VERSION = 1
+_PROFILE_VERSION = 2
 _BASES_KEPT = 64
 
 
-def profile_id(tracking_parameters: Iterable[str] = TRACKING_PARAMETERS) -> str:
-    """Of everything that the key depends on, except the suffix list; workers of one crawl compare it."""
-    names = sorted({name.lower() for name in tracking_parameters})
-    return blake2b(repr((_PROFILE_VERSION, names)).encode(), digest_size=6).hexdigest()
+def parameter_names(entries: Iterable[str]) -> tuple[str, ...]:
+    """Of the setting, read in order: `default` stands for TRACKING_PARAMETERS, `-name` takes one away. ConfigError names what would
+    drop too much, or is not there to be taken away."""
+    names: dict[str, None] = {}
+    for entry in map(str.lower, entries):
+        if entry == DEFAULT:
+            names.update(dict.fromkeys(TRACKING_PARAMETERS))
+        elif entry[:1] == "-":
+            if entry[1:] not in names:
+                raise ConfigError(f"CRAWLWEB_TRACKING_PARAMETERS: {entry!r}: {entry[1:]!r} is not in the list before it")
+            del names[entry[1:]]
+        elif not entry.rstrip("*") or "*" in entry[:-1] or set(entry) & set("=&?#"):
+            raise ConfigError(f"CRAWLWEB_TRACKING_PARAMETERS: {entry!r}: a name, or the beginning of one and a single *, expected")
+        else:
+            names[entry] = None
+    return tuple(names)
 
 
-PROFILE_ID: str = profile_id()
+def profile_id(names: Iterable[str]) -> str:
+    """Of everything that the key depends on, except the suffix list: version of the rules, and what `parameter_names` gave. Workers of
+    one crawl compare it."""
+    return f"{_PROFILE_VERSION}-{blake2b(repr(sorted(set(names))).encode(), digest_size=6).hexdigest()}"
 
 
 class Canonicalizer:
@@ -93,15 +108,12 @@ class Canonicalizer:
 
     def __init__(
         self,
-        tracking_parameters: Iterable[str] = TRACKING_PARAMETERS,
+        tracking_parameters: Iterable[str] = (DEFAULT,),
         *,
         max_url_chars: int = 2_083,
         known_hosts: int = 32_768,
     ) -> None:
-        names = tuple(name.lower() for name in tracking_parameters)
-        for name in names:
-            if not name.rstrip("*") or "*" in name[:-1]:
-                raise ConfigError(f"tracking parameter {name!r}: a name, or the beginning of one and a single *")
+        names = parameter_names(tracking_parameters)
         dropped = names + SESSION_PARAMETERS
         self.profile_id = profile_id(names)
         self.invalid = 0
@@ -116,7 +128,7 @@ class Canonicalizer:
     def target(self, href: str, base: str | None = None) -> Target | None:
         """None, and counted, for what is no http(s) URL."""
         try:
-            return self._target(href, None if base is None else self._base(base))
+            return self._target(href, NO_BASE if base is None else self._base(base))
         except ValueError:
             self.invalid += 1
             return None
@@ -143,7 +155,7 @@ class Canonicalizer:
         """16 bytes. Raises ValueError for what is no http(s) URL; length is not judged."""
         return _key(self.canonical_url(url))
 
-    def _target(self, href: str, base: can_ada.URL | None) -> Target:
+    def _target(self, href: str, base: Base) -> Target:
         if len(href) > self._max_href_chars:
             raise ValueError("too long to be parsed")
         url = _fetched(parse(href, base))
@@ -169,7 +181,7 @@ class Canonicalizer:
         if "/(" in path:
             path = _COOKIELESS.sub("", path)
         if "/." in path and _DOT_SEGMENT.search(path):  # what a session hid: /a/..;jsessionid=1/b
-            path = can_ada.parse("https://a" + path).pathname
+            path = parse("https://a" + path)[len("https://a") :]
         if "//" in path:
             path = _SLASHES.sub("/", path)
         path = path.rstrip("/") or "/"
@@ -206,20 +218,15 @@ def _key(canonical: str) -> bytes:
     return blake2b(canonical.encode(), digest_size=16).digest()
 
 
-def _fetched(parsed: can_ada.URL) -> str:
-    """Raises ValueError for another scheme than http and https."""
-    url = parsed.href
-    if not url.startswith(("http://", "https://")):
-        raise ValueError(f"not an http(s) URL: {url[:80]!r}")
-    if "@" in url and parsed.has_credentials():
-        parsed.username = parsed.password = ""
-        url = parsed.href
-    if "#" in url:
-        url = url[: url.index("#")]
-    if "^" in url:  # WHATWG encodes it in paths, can_ada 3.0.0 does not yet
-        path, mark, query = url.partition("?")
-        url = path.replace("^", "%5E") + mark + query
-    return url
+def _fetched(href: str) -> str:
+    """Of a parsed URL. Raises ValueError for another scheme than http and https."""
+    if not href.startswith(HTTP):
+        raise ValueError(f"not an http(s) URL: {href[:80]!r}")
+    if "@" in href:
+        scheme, _, rest = href.partition("//")
+        authority, slash, path = rest.partition("/")
+        href = f"{scheme}//{authority.rpartition('@')[2]}{slash}{path}"
+    return href[: href.index("#")] if "#" in href else href
 
 
 def _hosts_of_origin(origin: str) -> tuple[str, str]:
@@ -229,12 +236,12 @@ def _hosts_of_origin(origin: str) -> tuple[str, str]:
     return host_of_name(name), f"https://{bare_name(name)}{suffix}"
 
 
-def _parse_base(base: str) -> can_ada.URL | None:
-    """None for a base that is no URL: absolute links count nevertheless."""
+def _parse_base(base: str) -> Base:
+    """Absolute links count where the base is no URL."""
     try:
-        return parse(base)
+        return parse_base(base)
     except ValueError:
-        return None
+        return NO_BASE
 
 
 _default = Canonicalizer()
