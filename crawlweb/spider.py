@@ -84,8 +84,10 @@ class WebSpider(Spider):
         else:
             page = Page(response.url, [], encoding="")
         marked = {href for href, rels in page.rels.items() if all(map(link_is_nofollow, rels))}
-        follow = self._canonicalizer.targets([href for href in page.hrefs if href not in marked], page.base_url)
-        others = self._canonicalizer.targets([href for href in page.hrefs if href in marked], page.base_url) if marked else []
+        follow = self._canonicalizer.targets([href for href in page.hrefs if href not in marked], page.base_url, page.encoding)
+        others = (
+            self._canonicalizer.targets([href for href in page.hrefs if href in marked], page.base_url, page.encoding) if marked else []
+        )
         known = {target.key for target in follow}
         return page, (follow, [target for target in others if target.key not in known])
 

@@ -9,6 +9,7 @@ twice. Where other libraries differ, and why: docs/decisions/canonical-url.md.
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Iterable
 from functools import lru_cache
@@ -18,7 +19,7 @@ from operator import itemgetter
 
 from ..errors import ConfigError
 from ..records import Target
-from .hosts import HTTP, NO_BASE, Base, bare_name, host_of_name, parse, parse_base, split_port
+from .hosts import HTTP, NO_BASE, Base, bare_name, host_of_name, parse_base, parse_link, split_port
 
 TRACKING_PARAMETERS: tuple[str, ...] = (
     # campaigns: name, medium and source of the link, written for the site's statistics
@@ -133,9 +134,11 @@ class Canonicalizer:
             self.invalid += 1
             return None
 
-    def targets(self, hrefs: Iterable[str], base: str) -> list[Target]:
-        """The links of a page, each key once, in document order."""
+    def targets(self, hrefs: Iterable[str], base: str, encoding: str = "utf-8") -> list[Target]:
+        """The links of a page, each key once, in document order. `encoding`: the page's, a codec of Python's."""
         parsed_base = self._base(base)
+        if encoding != "utf-8" and not encoding.startswith(("utf-16", "utf-32")):
+            hrefs = [_in_encoding(href, encoding) for href in hrefs]
         found: dict[bytes, Target] = {}
         for href in hrefs:
             try:
@@ -149,7 +152,7 @@ class Canonicalizer:
 
     def canonical_url(self, url: str) -> str:
         """`https://host[:port]/path[?query]`. Raises ValueError for what is no http(s) URL; length is not judged."""
-        return self._canonical(_fetched(parse(url)))[1]
+        return self._canonical(_fetched(parse_link(url)))[1]
 
     def url_key(self, url: str) -> bytes:
         """16 bytes. Raises ValueError for what is no http(s) URL; length is not judged."""
@@ -158,7 +161,7 @@ class Canonicalizer:
     def _target(self, href: str, base: Base) -> Target:
         if len(href) > self._max_href_chars:
             raise ValueError("too long to be parsed")
-        url = _fetched(parse(href, base))
+        url = _fetched(parse_link(href, base))
         if len(url) > self._max_url_chars:
             raise ValueError("too long")
         host, canonical = self._canonical(url)
@@ -181,7 +184,7 @@ class Canonicalizer:
         if "/(" in path:
             path = _COOKIELESS.sub("", path)
         if "/." in path and _DOT_SEGMENT.search(path):  # what a session hid: /a/..;jsessionid=1/b
-            path = parse("https://a" + path)[len("https://a") :]
+            path = parse_link("https://a" + path)[len("https://a") :]
         if "//" in path:
             path = _SLASHES.sub("/", path)
         path = path.rstrip("/") or "/"
@@ -210,6 +213,35 @@ def request_key(key: bytes, method: str, body: str) -> bytes:
     return blake2b(b"\0".join((key, method.encode(), body.encode())), digest_size=16).digest()
 
 
+def _in_encoding(href: str, encoding: str) -> str:
+    """Its query in the bytes of the page's encoding (WHATWG URL, "query state"; Encoding, "percent-encode after encoding")."""
+    head, mark, rest = href.partition("?")
+    if not mark or "#" in head:
+        return href
+    query, mark, fragment = rest.partition("#")
+    if encoding.replace("-", "").startswith("iso2022"):
+        query = query.translate(_SHIFTS)
+    if query.isascii():
+        return href
+    encoded = "".join([chr(byte) if byte < 0x80 and byte != 0x23 else f"%{byte:02X}" for byte in query.encode(encoding, _REFERENCE)])
+    return f"{head}?{encoded}{mark}{fragment}"
+
+
+_SHIFTS = dict.fromkeys((0x0E, 0x0F, 0x1B), 0xFFFD)
+_REFERENCE = "crawlweb.reference"
+
+
+def _reference(error: UnicodeError) -> tuple[str, int]:
+    """`&#…;`, percent-encoded, for what the encoding does not have."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    lacking = error.object[error.start : error.end]
+    return "".join(f"%26%23{0xFFFD if 0xD800 <= ord(character) < 0xE000 else ord(character)}%3B" for character in lacking), error.end
+
+
+codecs.register_error(_REFERENCE, _reference)
+
+
 def _normal(match: re.Match[str]) -> str:
     return _NORMAL[match[0]]
 
@@ -219,9 +251,7 @@ def _key(canonical: str) -> bytes:
 
 
 def _fetched(href: str) -> str:
-    """Of a parsed URL. Raises ValueError for another scheme than http and https."""
-    if not href.startswith(HTTP):
-        raise ValueError(f"not an http(s) URL: {href[:80]!r}")
+    """A parsed URL without credentials and fragment."""
     if "@" in href:
         scheme, _, rest = href.partition("//")
         authority, slash, path = rest.partition("/")
@@ -230,7 +260,9 @@ def _fetched(href: str) -> str:
 
 
 def _hosts_of_origin(origin: str) -> tuple[str, str]:
-    """Of a parsed URL → (host, origin of the canonical URL)."""
+    """Of a parsed URL → (host, origin of the canonical URL). Raises ValueError for another scheme than http and https."""
+    if not origin.startswith(HTTP):
+        raise ValueError(f"not an http(s) URL: {origin[:80]!r}")
     name, port = split_port(origin.partition("//")[2])
     suffix = f":{port}" if port not in ("", "80", "443") else ""
     return host_of_name(name), f"https://{bare_name(name)}{suffix}"

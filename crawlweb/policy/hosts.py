@@ -57,19 +57,28 @@ def _refuse(url: str) -> can_ada.URL:
 NO_BASE = Base("", "", can_ada.parse)
 
 
-def parse(url: str, base: Base = NO_BASE) -> str:
-    """The WHATWG parser: a URL of whatever scheme in its one spelling (`href`). A lone surrogate is read as U+FFFD, as browsers do.
-    Raises ValueError.
+def parse_link(url: str, base: Base = NO_BASE) -> str:
+    """The WHATWG parser: an http(s) URL in its one spelling (`href`). A lone surrogate is read as U+FFFD, as browsers do. Raises
+    ValueError. Of other schemes nothing but the scheme need be right.
 
     can_ada is quick and older than the standard: it answers where the two agree, else ada-url does (docs/decisions/canonical-url.md).
     """
     try:
-        if ("%" not in url and url.isascii()) or not _ODD_HOST(url):
-            href = base.join(url).href
-            if "^" not in href and " " not in href and ("xn--" not in href or (base.origin and href.startswith(base.origin))):
-                return href
+        href = base.join(url).href if ("%" not in url and url.isascii()) or not _ODD_HOST(url) else ""
     except (ValueError, TypeError):  # refused; a lone surrogate
-        pass
+        href = ""
+    if not href or "^" in href or "/." in href or ("xn--" in href and not (base.origin and href.startswith(base.origin))):
+        return _asked(url, base)
+    return href
+
+
+def parse(url: str, base: Base = NO_BASE) -> str:
+    """As `parse_link`, of whatever scheme."""
+    href = parse_link(url, base)
+    return href if href.startswith(HTTP) else _asked(url, base)
+
+
+def _asked(url: str, base: Base) -> str:
     if not url.isascii():
         url = url.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return ada_url.join_url(base.href, url) if base.href else ada_url.normalize_url(url)
@@ -88,7 +97,7 @@ def parse_base(url: str) -> Base:
 
 def name_of(url: str) -> str:
     """The name that a request for an absolute http(s) URL connects to, IPv6 in brackets; ValueError for anything else."""
-    href = parse(url)
+    href = parse_link(url)
     if not href.startswith(HTTP):
         raise ValueError(f"not an http(s) URL: {url[:80]!r}")
     return split_port(href.split("/", 3)[2].rpartition("@")[2])[0]
@@ -128,7 +137,7 @@ def host_of_name(hostname: str) -> str:
 
 
 def _parsed_name(name: str) -> str:
-    return parse(f"http://{name}/")[len("http://") : -1]
+    return parse_link(f"http://{name}/")[len("http://") : -1]
 
 
 def bare_name(hostname: str) -> str:

@@ -165,6 +165,9 @@ def test_an_encoding_never_comes_out_of_two_rounds() -> None:
         ("/\ud83d\ude00", "http://www.example.com/%F0%9F%98%80"),
         ("http:x", "http://www.example.com/dir/x"),
         ("//xn--a/x", "http://xn--a/x"),
+        ("/a/.b/.", "http://www.example.com/a/.b/"),
+        ("/a/.b/../c", "http://www.example.com/a/c"),
+        ("//b.com//.c/./d/%2E.?/./", "http://b.com//.c/?/./"),
         ("//\u1e9e.de/^", "http://xn--zca.de/%5E"),
     ],
 )
@@ -173,6 +176,28 @@ def test_what_is_fetched_is_the_link_as_found_made_valid(href: str, fetched: str
     assert target
     assert target.url == fetched
     assert target.key == url_key(fetched)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "href", "fetched"),
+    [
+        ("utf-8", "/é?é#é", "/%C3%A9?%C3%A9"),
+        ("utf-16-le", "/é?é#é", "/%C3%A9?%C3%A9"),
+        ("iso8859-1", "/é?é#é", "/%C3%A9?%E9"),
+        ("windows-1251", "?q=да&p=%D0%B4", "/?q=%E4%E0&p=%D0%B4"),
+        ("windows-1251", "?q=é€\ud800", "/?q=%26%23233%3B%88%26%2365533%3B"),
+        ("cp932", "?q=表#x", "/?q=%95\\"),  # its second byte is a backslash
+        ("iso-2022-jp", "?q=あ", "/?q=%1B$B$%22%1B(B"),
+        ("iso-2022-jp", "?q=ア", "/?q=%1B$B%%22%1B(B"),
+        ("iso-2022-jp", "?q=é#", "/?q=%26%23233%3B"),
+        ("iso-2022-jp", "?q=\x1b(B", "/?q=%26%2365533%3B(B"),  # no shifts but our own
+        ("gb18030", "?q=中", "/?q=%D6%D0"),
+        ("windows-1251", "#?да", "/"),
+        ("windows-1251", "да", "/%D0%B4%D0%B0"),
+    ],
+)
+def test_a_query_is_sent_in_the_bytes_of_its_page(encoding: str, href: str, fetched: str) -> None:
+    assert [target.url for target in Canonicalizer().targets([href], "http://a.com/", encoding)] == ["http://a.com" + fetched]
 
 
 @pytest.mark.parametrize(
