@@ -538,7 +538,8 @@ def spellings(draw: st.DrawFn, host: str, port: int, segments: list[str], pairs:
     query = "&".join(kept)
     mark = "?" if query else draw(st.sampled_from(["", "?"]))
     session = draw(st.sampled_from(["", ";jsessionid=A1"])) if path else ""
-    return f"{scheme}://{user}{www}{name}{end}{path}{session}{mark}{query}{draw(st.sampled_from(['', '#top']))}"
+    url = f"{scheme}://{user}{www}{name}{end}{path}{session}{mark}{query}"
+    return url + draw(st.sampled_from(["#", "#top"] if url[-1] == " " else ["", "#top"]))  # a blank at the end does not count
 
 
 @st.composite
