@@ -35,9 +35,10 @@ SUFFIX_LIST_ID: str = f"{SUFFIX_LIST_DATE}-{hashlib.blake2b(chr(10).join(_rules)
 SUFFIX_LIST_OLD_DAYS = 365
 
 _KNOWN_NAMES = 32_768
+_MAX_NAME_BYTES = 4 * 255  # before IDNA, whose time grows with the square; no longer name is in the DNS
 
 _ODD_HOST = re.compile(  # a superset: `%` or more than ASCII between what may be the beginning of an authority, and its end
-    r"[\0- ]*(?:[A-Za-z][A-Za-z0-9+.\t\n\r-]*:|[/\\][\t\n\r]*[/\\])[/\\\t\n\r]*(?![/\\\t\n\r])[^/\\?#]*[%\x80-\U0010ffff]"
+    r"[\0- ]*(?:[A-Za-z][A-Za-z0-9+.\t\n\r-]*:|[/\\][\t\n\r]*[/\\])[/\\\t\n\r]*(?![/\\\t\n\r])([^/\\?#]*[%\x80-\U0010ffff][^/\\?#]*)"
 ).match
 
 
@@ -63,8 +64,11 @@ def parse_link(url: str, base: Base = NO_BASE) -> str:
 
     can_ada is quick and older than the standard: it answers where the two agree, else ada-url does (docs/decisions/canonical-url.md).
     """
+    odd = None if "%" not in url and url.isascii() else _ODD_HOST(url)
+    if odd and _name_bytes(odd[1]) > _MAX_NAME_BYTES:
+        raise ValueError("the host's name is too long")
     try:
-        href = base.join(url).href if ("%" not in url and url.isascii()) or not _ODD_HOST(url) else ""
+        href = "" if odd else base.join(url).href
     except (ValueError, TypeError):  # refused; a lone surrogate
         href = ""
     if not href or "^" in href or "/." in href or ("xn--" in href and not (base.origin and href.startswith(base.origin))):
@@ -76,6 +80,11 @@ def parse(url: str, base: Base = NO_BASE) -> str:
     """As `parse_link`, of whatever scheme."""
     href = parse_link(url, base)
     return href if href.startswith(HTTP) else _asked(url, base)
+
+
+def _name_bytes(authority: str) -> int:
+    name = authority.rpartition("@")[2]
+    return len(name.encode("utf-8", "surrogatepass")) - 2 * name.count("%")
 
 
 def _asked(url: str, base: Base) -> str:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crawlweb.policy import hosts
-from crawlweb.policy.hosts import bare_name, host_of, host_of_name, is_on_host, name_of, split_port
+from crawlweb.policy.hosts import bare_name, host_of, host_of_name, is_on_host, name_of, parse_base, parse_link, split_port
 
 HOSTS = [
     ("http://example.com/", "example.com"),
@@ -180,6 +180,18 @@ def test_a_url_is_on_the_host_whose_clock_it_moves(url: str, host: str, is_on: b
 def test_the_name_is_the_one_that_browsers_connect_to(url: str, name: str) -> None:
     assert name_of(url) == name
     assert host_of(url) == host_of_name(name)
+
+
+@pytest.mark.parametrize("name", ["é" * 511, "中" * 341, "%C3%A9" * 511, "a\u0301" * 341, "é." * 400, "%" * 1_100])
+def test_names_that_would_keep_idna_busy_are_refused_unread(name: str) -> None:
+    for url in (f"http://{name}/", f"http://u:p@{name}:80", f"//{name}"):
+        with pytest.raises(ValueError):
+            parse_link(url, parse_base("http://a.com/"))
+
+
+def test_long_user_names_are_no_host_names() -> None:
+    assert name_of(f"http://{'é' * 2_000}:p@bücher.de/") == "xn--bcher-kva.de"
+    assert name_of(f"http://{'é.' * 60}de/")
 
 
 @pytest.mark.parametrize("url", ["http://[fe80::1%25eth0]/", "http://[::1", "http://a.com:65536/", "http://a%00.com/", "http://a%2Fb.com/",
