@@ -1,6 +1,6 @@
 """Long queues on disk under fire: URLs are put in and taken out while workers and Redis are killed at random moments.
 
-    python bench/chunks.py                       a million URLs of 200 hosts, a kill about every 20 s
+    python bench/chunks.py                       a million URLs of 100 hosts, a kill about every 20 s
     python bench/chunks.py --urls 10000000 --hosts 1000 --chunk 2000
     python bench/chunks.py --sizes PAGES URLS    bytes a URL in chunks: links in page order, real URLs over many hosts
                                                  (../shared/data/e_html_pages unpacked, ../shared/data/a_urls/urls.jsonl.gz)
@@ -318,7 +318,7 @@ def sizes(pages: Path, urls: Path) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--urls", type=int, default=1_000_000)
-    parser.add_argument("--hosts", type=int, default=200)
+    parser.add_argument("--hosts", type=int, default=100)
     parser.add_argument("--chunk", type=int, default=1000, help="entries of a chunk")
     parser.add_argument("--every-s", type=float, default=20.0, help="mean seconds between kills")
     parser.add_argument("--seed", type=int, default=1)

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import date
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -25,7 +26,7 @@ from .frontier.rows import NORMAL, Lease, Limits, Link
 from .frontier.server import CLIENT_NAME, PrivateServer
 from .outbox import Ticket
 from .policy.canonical import Canonicalizer
-from .policy.hosts import SUFFIX_LIST_ID
+from .policy.hosts import SUFFIX_LIST_DATE, SUFFIX_LIST_ID, SUFFIX_LIST_OLD_DAYS
 from .policy.priority import front_queue, path_depth
 from .policy.scope import Scope, in_depth, scope_name
 from .records import Entry, Target
@@ -94,6 +95,8 @@ class Crawl:
         self.meta = Meta(self.frontier)
         memory = MemoryWatch(self.frontier, config.redis_memory_bytes or None, count=self.hooks.count, gauge=self.hooks.gauge)
         self.accounts = Accounts(self.frontier, gauge=self.hooks.gauge)
+        if (date.today() - SUFFIX_LIST_DATE).days > SUFFIX_LIST_OLD_DAYS:
+            logger.warning("the public suffix list is of %s: before the next crawl, pip install -U publicsuffixlist", SUFFIX_LIST_DATE)
         try:
             await self._refuse_eviction(memory, url)
             await self._open_store()
@@ -232,7 +235,7 @@ class Crawl:
         wanted = {name: f"{getattr(config, name):g}" for name in shared}
         named = {name: setting for name, setting in shared.items() if setting in explicit}
         wanted |= {"canonical": self.canonicalizer.profile_id, "suffixes": SUFFIX_LIST_ID}
-        named |= {"canonical": "canonical form", "suffixes": "public suffix list"}
+        named |= {"canonical": "canonical form (CRAWLWEB_TRACKING_PARAMETERS)", "suffixes": "public suffix list (publicsuffixlist)"}
         for name, default in (("scope", "any"), ("max_pages", ""), ("max_depth", "")):
             value = getattr(arguments, name)
             wanted[name] = default if value is None else str(value)

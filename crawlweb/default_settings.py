@@ -83,6 +83,12 @@ class Config:
     )
     max_redirects: int = _row(5, "redirects followed in a row", low=0)
     max_url_chars: int = _row(2083, "longer links are dropped", unit="characters", low=16)
+    tracking_parameters: tuple[str, ...] = _row(
+        ("default",),
+        "query parameters that make no other page, `name` or `name*`; `default`: the list in policy/canonical.py, to which names may be "
+        "added, or taken away as `-name`",
+        shared=True,
+    )
     follow_nofollow: bool = _row(False, "follow links marked nofollow, ugc or sponsored, and those of pages that say nofollow")
     skip_noindex: bool = _row(False, "no item for pages that say noindex; else they are flagged")
     referrer: bool = _row(True, "keep each URL's referrer in the frontier (about 20 to 60 B a pending URL)")

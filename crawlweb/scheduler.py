@@ -55,7 +55,7 @@ class Scheduler(BaseScheduler):
     def __init__(self, crawler: Crawler, config: Config) -> None:
         settings = crawler.settings
         self.crawler, self.config = crawler, config
-        self.canonicalizer = Canonicalizer(max_url_chars=config.max_url_chars)
+        self.canonicalizer = Canonicalizer(config.tracking_parameters, max_url_chars=config.max_url_chars)
         self._timeout_s = settings.getfloat("DOWNLOAD_TIMEOUT")
         self._capacity = (settings.getint("CONCURRENT_REQUESTS") or CONCURRENCY) + LEASES_AHEAD
         self._redis_params = settings.getdict("REDIS_PARAMS")

@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
+from functools import cached_property
 from typing import Any
 
 from scrapy import Spider
@@ -15,6 +16,7 @@ from scrapy.http import HtmlResponse, Response, TextResponse
 
 from .content.charset import decode
 from .content.page import parse_page
+from .default_settings import load
 from .errors import ConfigError
 from .policy.canonical import Canonicalizer
 from .policy.directives import directives, link_is_nofollow
@@ -22,7 +24,6 @@ from .records import Entry, Page, Target, WarcRef
 from .scheduler import Scheduler
 from .seeds import SpiderArguments
 
-_DEFAULT_CANONICALIZER = Canonicalizer()
 LARGE_BYTES = 256 * 1024  # a larger page is parsed in a thread, so that the event loop goes on
 LINKS_AT_ONCE = 2000
 ARGUMENTS = [argument.name for argument in fields(SpiderArguments)]
@@ -83,8 +84,10 @@ class WebSpider(Spider):
         else:
             page = Page(response.url, [], encoding="")
         marked = {href for href, rels in page.rels.items() if all(map(link_is_nofollow, rels))}
-        follow = self._canonicalizer.targets([href for href in page.hrefs if href not in marked], page.base_url)
-        others = self._canonicalizer.targets([href for href in page.hrefs if href in marked], page.base_url) if marked else []
+        follow = self._canonicalizer.targets([href for href in page.hrefs if href not in marked], page.base_url, page.encoding)
+        others = (
+            self._canonicalizer.targets([href for href in page.hrefs if href in marked], page.base_url, page.encoding) if marked else []
+        )
         known = {target.key for target in follow}
         return page, (follow, [target for target in others if target.key not in known])
 
@@ -124,4 +127,8 @@ class WebSpider(Spider):
 
     @property
     def _canonicalizer(self) -> Canonicalizer:
-        return self._scheduler.canonicalizer if self._scheduler else _DEFAULT_CANONICALIZER
+        return self._scheduler.canonicalizer if self._scheduler else self._own_canonicalizer
+
+    @cached_property
+    def _own_canonicalizer(self) -> Canonicalizer:
+        return Canonicalizer(load(self.crawler.settings).tracking_parameters)

@@ -84,7 +84,8 @@ class Spill:
                 elif parts.tail >= (LONG_CHUNKS - 1) * chunk:
                     await self._take_out(p, queue, chunk)
                 elif not parts.chunks and parts.head >= LONG_CHUNKS * chunk:
-                    await self.cold.cut(p, queue, chunk)
+                    while await self.cold.cut(p, queue, chunk):
+                        pass
                 else:
                     return True
             except StoreError as e:

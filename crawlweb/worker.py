@@ -21,7 +21,7 @@ from .frontier.rows import Lease, Link, Outcome
 from .job import ROBOTS_FOR, Job, robots_requested
 from .outbox import FLUSH_S, Ended, Outbox, Told
 from .policy import robots
-from .policy.hosts import is_on_host, parse
+from .policy.hosts import is_on_host, name_of
 from .records import boottime
 from .rulebook import Kept, Rulebook
 from .turns import IpTurns
@@ -268,7 +268,7 @@ class Worker:
     async def _resolve(self, job: Job) -> None:
         """The name is looked up when the lease arrives; where that fails, the request will find the failure in the resolver's cache."""
         assert self._address_of is not None
-        ip = await self._address_of(parse(job.robots_url or job.lease.entry.url).hostname)
+        ip = await self._address_of(name_of(job.robots_url or job.lease.entry.url))
         if self._resolving.pop(job.lease.token, None) is None:  # given back meanwhile
             return
         job.ip = ip

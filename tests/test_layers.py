@@ -159,7 +159,7 @@ def test_the_guard_sees_an_arrow_that_points_the_wrong_way(module: str, source: 
         ("crawlweb.policy.scope", "from .. import errors"),
         ("crawlweb.policy.scope", "from . import hosts"),
         ("crawlweb.policy", "from .hosts import host_of"),
-        ("crawlweb.policy.hosts", "import tldextract"),
+        ("crawlweb.policy.hosts", "import publicsuffixlist"),
         ("crawlweb.default_settings", "from .errors import ConfigError"),
         ("crawlweb.crawl", "from . import __version__"),
         ("crawlweb.crawl", "from .frontier.frontier import Frontier"),

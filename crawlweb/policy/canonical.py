@@ -9,6 +9,7 @@ twice. Where other libraries differ, and why: docs/decisions/canonical-url.md.
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Iterable
 from functools import lru_cache
@@ -16,11 +17,9 @@ from hashlib import blake2b
 from itertools import product
 from operator import itemgetter
 
-import can_ada
-
 from ..errors import ConfigError
 from ..records import Target
-from .hosts import bare_name, host_of_name, parse, split_port
+from .hosts import HTTP, NO_BASE, Base, bare_name, host_of_name, parse_base, parse_link, split_port
 
 TRACKING_PARAMETERS: tuple[str, ...] = (
     # campaigns: name, medium and source of the link, written for the site's statistics
@@ -38,6 +37,8 @@ TRACKING_PARAMETERS: tuple[str, ...] = (
     "__twitter_impression", "tracking_source", "ceneo_spo", "os_ehash", "gs_l", "spm",
 )  # fmt: skip
 """Query parameters that say where a reader came from, not what is shown. Case is ignored; a final `*` is any ending."""
+
+DEFAULT = "default"  # in the setting: all of these
 
 SESSION_PARAMETERS: tuple[str, ...] = (
     "phpsessid", "jsessionid", "aspsessionid*", "asp.net_sessionid", "sessionid", "session_id", "sessid",
@@ -71,17 +72,32 @@ _NORMAL: dict[str, str] = {
 
 _UNUSUAL = re.compile(r"[;(|\[\]]|//").search
 
-_PROFILE_VERSION = 1
+_PROFILE_VERSION = 2
 _BASES_KEPT = 64
 
 
-def profile_id(tracking_parameters: Iterable[str] = TRACKING_PARAMETERS) -> str:
-    """Of everything that the key depends on, except the suffix list; workers of one crawl compare it."""
-    names = sorted({name.lower() for name in tracking_parameters})
-    return blake2b(repr((_PROFILE_VERSION, names)).encode(), digest_size=6).hexdigest()
+def parameter_names(entries: Iterable[str]) -> tuple[str, ...]:
+    """Of the setting, read in order: `default` stands for TRACKING_PARAMETERS, `-name` takes one away. ConfigError names what would
+    drop too much, or is not there to be taken away."""
+    names: dict[str, None] = {}
+    for entry in map(str.lower, entries):
+        if entry == DEFAULT:
+            names.update(dict.fromkeys(TRACKING_PARAMETERS))
+        elif entry[:1] == "-":
+            if entry[1:] not in names:
+                raise ConfigError(f"CRAWLWEB_TRACKING_PARAMETERS: {entry!r}: {entry[1:]!r} is not in the list before it")
+            del names[entry[1:]]
+        elif not entry.rstrip("*") or "*" in entry[:-1] or set(entry) & set("=&?#"):
+            raise ConfigError(f"CRAWLWEB_TRACKING_PARAMETERS: {entry!r}: a name, or the beginning of one and a single *, expected")
+        else:
+            names[entry] = None
+    return tuple(names)
 
 
-PROFILE_ID: str = profile_id()
+def profile_id(names: Iterable[str]) -> str:
+    """Of everything that the key depends on, except the suffix list: version of the rules, and what `parameter_names` gave. Workers of
+    one crawl compare it."""
+    return f"{_PROFILE_VERSION}-{blake2b(repr(sorted(set(names))).encode(), digest_size=6).hexdigest()}"
 
 
 class Canonicalizer:
@@ -93,15 +109,12 @@ class Canonicalizer:
 
     def __init__(
         self,
-        tracking_parameters: Iterable[str] = TRACKING_PARAMETERS,
+        tracking_parameters: Iterable[str] = (DEFAULT,),
         *,
         max_url_chars: int = 2_083,
         known_hosts: int = 32_768,
     ) -> None:
-        names = tuple(name.lower() for name in tracking_parameters)
-        for name in names:
-            if not name.rstrip("*") or "*" in name[:-1]:
-                raise ConfigError(f"tracking parameter {name!r}: a name, or the beginning of one and a single *")
+        names = parameter_names(tracking_parameters)
         dropped = names + SESSION_PARAMETERS
         self.profile_id = profile_id(names)
         self.invalid = 0
@@ -116,14 +129,16 @@ class Canonicalizer:
     def target(self, href: str, base: str | None = None) -> Target | None:
         """None, and counted, for what is no http(s) URL."""
         try:
-            return self._target(href, None if base is None else self._base(base))
+            return self._target(href, NO_BASE if base is None else self._base(base))
         except ValueError:
             self.invalid += 1
             return None
 
-    def targets(self, hrefs: Iterable[str], base: str) -> list[Target]:
-        """The links of a page, each key once, in document order."""
+    def targets(self, hrefs: Iterable[str], base: str, encoding: str = "utf-8") -> list[Target]:
+        """The links of a page, each key once, in document order. `encoding`: the page's, a codec of Python's."""
         parsed_base = self._base(base)
+        if encoding != "utf-8" and not encoding.startswith(("utf-16", "utf-32")):
+            hrefs = [_in_encoding(href, encoding) for href in hrefs]
         found: dict[bytes, Target] = {}
         for href in hrefs:
             try:
@@ -137,16 +152,16 @@ class Canonicalizer:
 
     def canonical_url(self, url: str) -> str:
         """`https://host[:port]/path[?query]`. Raises ValueError for what is no http(s) URL; length is not judged."""
-        return self._canonical(_fetched(parse(url)))[1]
+        return self._canonical(_fetched(parse_link(url)))[1]
 
     def url_key(self, url: str) -> bytes:
         """16 bytes. Raises ValueError for what is no http(s) URL; length is not judged."""
         return _key(self.canonical_url(url))
 
-    def _target(self, href: str, base: can_ada.URL | None) -> Target:
+    def _target(self, href: str, base: Base) -> Target:
         if len(href) > self._max_href_chars:
             raise ValueError("too long to be parsed")
-        url = _fetched(parse(href, base))
+        url = _fetched(parse_link(href, base))
         if len(url) > self._max_url_chars:
             raise ValueError("too long")
         host, canonical = self._canonical(url)
@@ -169,7 +184,7 @@ class Canonicalizer:
         if "/(" in path:
             path = _COOKIELESS.sub("", path)
         if "/." in path and _DOT_SEGMENT.search(path):  # what a session hid: /a/..;jsessionid=1/b
-            path = can_ada.parse("https://a" + path).pathname
+            path = parse_link("https://a" + path)[len("https://a") :]
         if "//" in path:
             path = _SLASHES.sub("/", path)
         path = path.rstrip("/") or "/"
@@ -198,6 +213,35 @@ def request_key(key: bytes, method: str, body: str) -> bytes:
     return blake2b(b"\0".join((key, method.encode(), body.encode())), digest_size=16).digest()
 
 
+def _in_encoding(href: str, encoding: str) -> str:
+    """Its query in the bytes of the page's encoding (WHATWG URL, "query state"; Encoding, "percent-encode after encoding")."""
+    head, mark, rest = href.partition("?")
+    if not mark or "#" in head:
+        return href
+    query, mark, fragment = rest.partition("#")
+    if encoding.replace("-", "").startswith("iso2022"):
+        query = query.translate(_SHIFTS)
+    if query.isascii():
+        return href
+    encoded = "".join([chr(byte) if byte < 0x80 and byte != 0x23 else f"%{byte:02X}" for byte in query.encode(encoding, _REFERENCE)])
+    return f"{head}?{encoded}{mark}{fragment}"
+
+
+_SHIFTS = dict.fromkeys((0x0E, 0x0F, 0x1B), 0xFFFD)
+_REFERENCE = "crawlweb.reference"
+
+
+def _reference(error: UnicodeError) -> tuple[str, int]:
+    """`&#…;`, percent-encoded, for what the encoding does not have."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    lacking = error.object[error.start : error.end]
+    return "".join(f"%26%23{0xFFFD if 0xD800 <= ord(character) < 0xE000 else ord(character)}%3B" for character in lacking), error.end
+
+
+codecs.register_error(_REFERENCE, _reference)
+
+
 def _normal(match: re.Match[str]) -> str:
     return _NORMAL[match[0]]
 
@@ -206,35 +250,30 @@ def _key(canonical: str) -> bytes:
     return blake2b(canonical.encode(), digest_size=16).digest()
 
 
-def _fetched(parsed: can_ada.URL) -> str:
-    """Raises ValueError for another scheme than http and https."""
-    url = parsed.href
-    if not url.startswith(("http://", "https://")):
-        raise ValueError(f"not an http(s) URL: {url[:80]!r}")
-    if "@" in url and parsed.has_credentials():
-        parsed.username = parsed.password = ""
-        url = parsed.href
-    if "#" in url:
-        url = url[: url.index("#")]
-    if "^" in url:  # WHATWG encodes it in paths, can_ada 3.0.0 does not yet
-        path, mark, query = url.partition("?")
-        url = path.replace("^", "%5E") + mark + query
-    return url
+def _fetched(href: str) -> str:
+    """A parsed URL without credentials and fragment."""
+    if "@" in href:
+        scheme, _, rest = href.partition("//")
+        authority, slash, path = rest.partition("/")
+        href = f"{scheme}//{authority.rpartition('@')[2]}{slash}{path}"
+    return href[: href.index("#")] if "#" in href else href
 
 
 def _hosts_of_origin(origin: str) -> tuple[str, str]:
-    """Of a parsed URL → (host, origin of the canonical URL)."""
+    """Of a parsed URL → (host, origin of the canonical URL). Raises ValueError for another scheme than http and https."""
+    if not origin.startswith(HTTP):
+        raise ValueError(f"not an http(s) URL: {origin[:80]!r}")
     name, port = split_port(origin.partition("//")[2])
     suffix = f":{port}" if port not in ("", "80", "443") else ""
     return host_of_name(name), f"https://{bare_name(name)}{suffix}"
 
 
-def _parse_base(base: str) -> can_ada.URL | None:
-    """None for a base that is no URL: absolute links count nevertheless."""
+def _parse_base(base: str) -> Base:
+    """Absolute links count where the base is no URL."""
     try:
-        return parse(base)
+        return parse_base(base)
     except ValueError:
-        return None
+        return NO_BASE
 
 
 _default = Canonicalizer()

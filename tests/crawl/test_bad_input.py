@@ -58,6 +58,8 @@ CASES = {
     ),
     "a file in the way of the data directory": setting("CRAWLWEB_DATA_DIR", "FOLDER/seeds.txt"),
     "a data directory that cannot be made": setting("CRAWLWEB_DATA_DIR", "/proc/nothing/data"),
+    "a tracking parameter that is everything": setting("CRAWLWEB_TRACKING_PARAMETERS", "default,*", "'*'"),
+    "a tracking parameter to be taken away that is not there": setting("CRAWLWEB_TRACKING_PARAMETERS", "default,-refs", "'-refs'"),
     "a lease shorter than three time-outs": setting("CRAWLWEB_LEASE_S", 29, "29", "DOWNLOAD_TIMEOUT=10"),
     "a time-out that is no number": setting("DOWNLOAD_TIMEOUT", "soon"),
     "robots.txt disobeyed": setting("ROBOTSTXT_OBEY", False),
@@ -70,6 +72,7 @@ BEGUN_WITH = ["-a", "scope=host", "-a", "max_pages=3", "-a", "max_depth=4"]
 CONTRADICTIONS = {
     "other partitions": Case(["CRAWLWEB_PARTITIONS=16", "8"], settings={"CRAWLWEB_PARTITIONS": 16}),
     "another delay": Case(["CRAWLWEB_MIN_DELAY_S=1.5", "0.05"], settings={"CRAWLWEB_MIN_DELAY_S": 1.5}),
+    "other tracking parameters": Case(["CRAWLWEB_TRACKING_PARAMETERS"], settings={"CRAWLWEB_TRACKING_PARAMETERS": "default,from"}),
     "another factor": Case(["CRAWLWEB_LATENCY_FACTOR=3", "0"], settings={"CRAWLWEB_LATENCY_FACTOR": 3}),
     "another scope": Case(["scope=domain", "host"], arguments=["-a", "scope=domain"]),
     "other max_pages": Case(["max_pages=7", "3"], arguments=["-a", "max_pages=7"]),

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from datetime import date
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crawlweb.policy import hosts
-from crawlweb.policy.hosts import bare_name, host_of, host_of_name, is_on_host, split_port
+from crawlweb.policy.hosts import bare_name, host_of, host_of_name, is_on_host, name_of, parse_base, parse_link, split_port
 
 HOSTS = [
     ("http://example.com/", "example.com"),
@@ -34,10 +38,16 @@ HOSTS = [
     ("http://b.intranet/", "b.intranet"),
     ("http://intranet/", "intranet"),
     ("http://localhost:6800/", "localhost"),
+    # empty labels, which no name server knows
+    ("http://.example.com/", "example.com"),
+    ("http://x..example.com/", "example.com"),
+    ("http://x.example.com../", "example.com"),
     # addresses
     ("http://192.0.2.7:8080/", "192.0.2.7"),
     ("http://0xc0.0.519/", "192.0.2.7"),
     ("http://192.0.2.7./", "192.0.2.7"),
+    ("http://192.0.2.7../", "192.0.2.7"),
+    ("http://0xC0.0.519../", "192.0.2.7"),  # a name by the standard; the resolver reads it without dots
     ("http://[2001:DB8:0:0::1]:80/", "[2001:db8::1]"),
     # IDN
     ("http://www.bücher.example.de/", "example.de"),
@@ -59,7 +69,7 @@ def test_a_host_is_its_own_host(url: str, host: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["", "x", "/a", "//a.com/", "http://", "http://a b/", "http://[::1", "http://1.2.3.4.5/",
-                                 "ftp://example.com/", "mailto:a@example.com", "javascript:0", "data:,x"])  # fmt: skip
+                                 "ftp://example.com/", "mailto:a@example.com", "javascript:0", "data:,x", "http://./"])  # fmt: skip
 def test_what_is_no_http_url_has_no_host(url: str) -> None:
     with pytest.raises(ValueError):
         host_of(url)
@@ -101,8 +111,24 @@ def test_known_names_are_bounded() -> None:
 
 
 def test_the_suffix_list_has_a_name_that_all_workers_can_compare() -> None:
-    assert len(hosts.SUFFIX_LIST_ID) == 12
-    assert int(hosts.SUFFIX_LIST_ID, 16)
+    day, _, digest = hosts.SUFFIX_LIST_ID.rpartition("-")
+    assert date(2026, 1, 1) <= date.fromisoformat(day) == hosts.SUFFIX_LIST_DATE
+    assert len(digest) == 12
+    assert int(digest, 16)
+
+
+def test_the_suffix_list_is_never_fetched() -> None:
+    script = (
+        "import sys\n"
+        "def audit(event, args):\n"
+        "    if event.startswith(('socket.connect', 'socket.getaddrinfo')) or (event == 'open' and 'w' in str(args[1])): sys.exit(event)\n"
+        "sys.addaudithook(audit)\n"
+        "sys.dont_write_bytecode = True\n"
+        "from crawlweb.policy.hosts import host_of\n"
+        "print(host_of('http://a.b.co.uk/'), host_of('http://a.b.unheard-of/'))"
+    )
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (run.stdout, run.stderr) == ("b.co.uk b.unheard-of\n", "")
 
 
 @settings(deadline=None, derandomize=True)
@@ -131,3 +157,46 @@ def test_no_name_raises_anything_but_value_error(name: str) -> None:
 )
 def test_a_url_is_on_the_host_whose_clock_it_moves(url: str, host: str, is_on: bool) -> None:
     assert is_on_host(url, host) is is_on
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        ("HTTP://u:p@WWW.Example.com.:80/x@y:81", "www.example.com."),
+        ("https://[2001:DB8::1]:81", "[2001:db8::1]"),
+        ("http://0x7f.1/", "127.0.0.1"),
+        ("http://evil.com\\@a.com/", "evil.com"),
+        ("http://a.com@evil.com/", "evil.com"),
+        ("http://a.com%40evil.com@b.com", "b.com"),
+        ("http://a.com#@evil.com", "a.com"),
+        ("http:evil.com", "evil.com"),
+        ("http:///evil.com", "evil.com"),
+        ("http://a.com\t.evil.com", "a.com.evil.com"),
+        ("http://a。com", "a.com"),
+        ("http://[::ffff:7f00:1]/", "[::ffff:7f00:1]"),
+        ("http://a..b/", "a..b"),
+    ],
+)
+def test_the_name_is_the_one_that_browsers_connect_to(url: str, name: str) -> None:
+    assert name_of(url) == name
+    assert host_of(url) == host_of_name(name)
+
+
+@pytest.mark.parametrize("name", ["é" * 511, "中" * 341, "%C3%A9" * 511, "a\u0301" * 341, "é." * 400, "%" * 1_100])
+def test_names_that_would_keep_idna_busy_are_refused_unread(name: str) -> None:
+    for url in (f"http://{name}/", f"http://u:p@{name}:80", f"//{name}"):
+        with pytest.raises(ValueError):
+            parse_link(url, parse_base("http://a.com/"))
+
+
+def test_long_user_names_are_no_host_names() -> None:
+    assert name_of(f"http://{'é' * 2_000}:p@bücher.de/") == "xn--bcher-kva.de"
+    assert name_of(f"http://{'é.' * 60}de/")
+
+
+@pytest.mark.parametrize("url", ["http://[fe80::1%25eth0]/", "http://[::1", "http://a.com:65536/", "http://a%00.com/", "http://a%2Fb.com/",
+                                 "http://a%40b.com/", "http://1.2.3.256/", "http://0x100000000/", "http://a b.com/", "http://\ufffd.com/",
+                                 f"http://{chr(0xD800)}.com/", "http://a\u202eb.com/", "http://a<b.com/"])  # fmt: skip
+def test_names_that_browsers_refuse_are_refused(url: str) -> None:
+    with pytest.raises(ValueError):
+        name_of(url)
