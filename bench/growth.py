@@ -1,0 +1,254 @@
+"""A frontier that grows: rates, CPU and memory of Redis, and the time of a lease call, while it fills with URLs of many hosts (Zipf).
+
+    python bench/growth.py                                     10 M URLs on 1 M hosts
+    python bench/growth.py --spill                             the same, the middle of long queues on disk
+    python bench/growth.py --spill --chunk 1000                as if memory were scarce
+    python bench/growth.py --seen exact
+    python bench/growth.py --peer 200000                       scrapy-redis' memory for as many of the same URLs
+
+64 partitions, delay 0, no append-only file, batches of 200 links in the order in which a crawl with all hosts mixed would find them: most of a batch's
+URLs have a host each, the dearest order. At every step some lease calls of 64 and their completions are timed. Server and client have a
+core each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import hashlib
+import math
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Coroutine, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
+
+import numpy as np  # noqa: E402
+import redis  # noqa: E402
+from frontier import start  # noqa: E402
+from redis.asyncio import Redis  # noqa: E402
+
+from crawlweb.frontier.accounts import Accounts  # noqa: E402
+from crawlweb.frontier.frontier import Frontier  # noqa: E402
+from crawlweb.frontier.rows import NORMAL, Limits, Link, Outcome  # noqa: E402
+from crawlweb.frontier.server import find_binary  # noqa: E402
+from crawlweb.records import Entry  # noqa: E402
+from crawlweb.spill import Spill  # noqa: E402
+from crawlweb.store.chunks import ChunkStore  # noqa: E402
+
+PARTITIONS = 64
+BATCH = 200
+CALLS = 256
+
+
+def hosts_of_urls(urls: int, hosts: int, exponent: float) -> Any:
+    """The host's number of each URL, Zipf, every host at least once, shuffled."""
+    weights = 1.0 / np.arange(1, hosts + 1) ** exponent
+    low, high = 0.0, float(urls)
+    for _ in range(60):
+        mid = (low + high) / 2
+        low, high = (mid, high) if np.maximum(1, mid * weights).sum() < urls else (low, mid)
+    numbers = np.repeat(np.arange(hosts, dtype=np.int32), np.maximum(1, low * weights).astype(np.int64))
+    np.random.default_rng(1).shuffle(numbers)
+    return numbers[:urls]
+
+
+def make(host: int, n: int) -> Link:
+    """A URL of about 61 bytes, as the mean of real ones."""
+    name = f"host{host:06}.example"
+    url = f"https://{name}/articles/2024/{n:08}/a-title.html"
+    return Link(name, hashlib.blake2b(url.encode(), digest_size=16).digest(), Entry(url, 5, 3), NORMAL)
+
+
+class Growth:
+    def __init__(self, options: argparse.Namespace, folder: Path) -> None:
+        self.options = options
+        self.sync = redis.Redis(unix_socket_path=f"{folder}/s")
+        limits = Limits(min_delay_s=0, latency_factor=0, expected_urls=options.expected or options.urls, lease_s=3600)
+        if options.seen:
+            limits = replace(limits, seen=options.seen)
+        self.frontier = Frontier(Redis(unix_socket_path=f"{folder}/s"), "g", PARTITIONS, "b", limits)
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.counts: dict[str, int] = {}
+        self.spill: Spill | None = None
+        if options.spill:
+            store = ChunkStore(str(folder / "cold"), "g")
+            store.create()
+            self.spill = Spill(self.frontier, store, chunk_entries=options.chunk, count=self._count, run=self._run)
+        self.empty = self.used()
+
+    def _count(self, name: str, by: int = 1) -> None:
+        self.counts[name] = self.counts.get(name, 0) + by
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self.tasks.add(task)
+        task.add_done_callback(lambda t: (self.tasks.discard(t), t.result()))
+
+    def used(self) -> int:
+        return int(self.sync.info("memory")["used_memory"])
+
+    def cpu_us(self) -> float:
+        info = self.sync.info("cpu")
+        return 1e6 * (info["used_cpu_user"] + info["used_cpu_sys"])
+
+    def in_server(self) -> str:
+        """p50, p99, p99.9 and the longest call in the server since the last reset, ms."""
+        p = self.sync.info("latencystats")["latency_percentiles_usec_evalsha"]
+        return " ".join(f"{p[name] / 1000:5.2f}" for name in ("p50", "p99", "p99.9"))
+
+    async def see_to_chores(self) -> None:
+        if self.spill:
+            for p in range(PARTITIONS):
+                self.spill.see_to(p, await self.spill.cold.chores(p))
+            while self.tasks:
+                await asyncio.wait(self.tasks)
+
+    async def add(self, hosts: Any, first: int) -> tuple[float, float, str]:
+        """URLs a second, CPU µs a URL, ms a call in the server."""
+        batches: list[tuple[int, list[Link]]] = []
+        waiting: list[list[Link]] = [[] for _ in range(PARTITIONS)]
+        busy_s = cpu_us = 0.0
+        self.sync.config_resetstat()
+        for start_at in range(0, len(hosts), 100_000):
+            for i, host in enumerate(hosts[start_at : start_at + 100_000].tolist()):
+                link = make(host, first + start_at + i)
+                p = self.frontier.partition_of(link.host)
+                waiting[p].append(link)
+                if len(waiting[p]) == BATCH:
+                    batches.append((p, waiting[p]))
+                    waiting[p] = []
+            begun, cpu = time.perf_counter(), self.cpu_us()
+            for p, batch in batches:
+                await self.frontier.enqueue(p, batch)
+            busy_s += time.perf_counter() - begun
+            cpu_us += self.cpu_us() - cpu
+            batches.clear()
+            await self.see_to_chores()
+        for p, rest in enumerate(waiting):
+            if rest:
+                await self.frontier.enqueue(p, rest)
+        return len(hosts) / busy_s, cpu_us / len(hosts), self.in_server()
+
+    async def lease(self, calls: int) -> tuple[str, float, str, float, str, float]:
+        """ms a call at the client; CPU µs a URL and ms in the server, of lease and of complete; URLs a call."""
+        took: list[float] = []
+        held = []
+        for p in range(PARTITIONS):  # promotion first, as it is in a crawl that goes on
+            for _ in range(3):
+                await self.frontier.lease(p, 0)
+        self.sync.config_resetstat()
+        cpu = self.cpu_us()
+        for n in range(calls):
+            begun = time.perf_counter()
+            held.append((await self.frontier.lease(n % PARTITIONS, 64))[1])
+            took.append((time.perf_counter() - begun) * 1000)
+        urls = sum(map(len, held))
+        lease_us, lease_ms = (self.cpu_us() - cpu) / max(1, urls), self.in_server()
+        self.sync.config_resetstat()
+        cpu = self.cpu_us()
+        now = time.clock_gettime(time.CLOCK_BOOTTIME)
+        for leases in held:
+            if leases:
+                await self.frontier.complete(leases[0].partition, [Outcome(x, "d", now, 0.05) for x in leases])
+        complete_us, complete_ms = (self.cpu_us() - cpu) / max(1, urls), self.in_server()
+        took.sort()
+        client = f"{took[len(took) // 2]:5.2f} {took[math.ceil(len(took) * 0.99) - 1]:5.2f}"
+        return client, lease_us, lease_ms, complete_us, complete_ms, urls / calls
+
+
+async def run(options: argparse.Namespace, folder: Path) -> None:
+    hosts = hosts_of_urls(options.urls, options.hosts, options.exponent)
+    growth = Growth(options, folder)
+    if growth.spill:
+        for p in range(PARTITIONS):
+            await growth.spill.cold.tune(p, 3 * options.chunk)
+    print(f"{options.urls:,} URLs on {options.hosts:,} hosts, Zipf {options.exponent:g}: the largest has {np.bincount(hosts).max():,}")
+    print("times in ms: p50 p99 p99.9 of a call in the server, p50 p99 at the client; CPU of the server in µs a URL")
+    print(
+        "    URLs |  enqueue/s   CPU  in the server     | lease CPU  in the server      at the client | complete CPU  in the server |  B/URL"
+    )
+    first = 0
+    for step in range(1, options.steps + 1):
+        until = options.urls * step // options.steps
+        rate, enqueue_us, enqueue_ms = await growth.add(hosts[first:until], first)
+        first = until
+        client, lease_us, lease_ms, complete_us, complete_ms, a_call = await growth.lease(CALLS)
+        per_url = (growth.used() - growth.empty) / until
+        print(
+            f"{until / 1e6:6.2f} M | {rate:9,.0f} {enqueue_us:6.2f}  {enqueue_ms} | {lease_us:8.2f}  {lease_ms}   {client} ({a_call:.0f}) "
+            f"| {complete_us:8.2f}  {complete_ms} | {per_url:6.1f}",
+            flush=True,
+        )
+    await growth.see_to_chores()
+    memory = growth.sync.info("memory")
+    print(f"Redis: {memory['used_memory'] / 2**20:,.0f} MiB used, {memory['used_memory_rss'] / 2**20:,.0f} resident")
+    account = await Accounts(growth.frontier).walk()
+    figures = {
+        "pending URL": account.pending_url,
+        "seen URL": account.seen_url,
+        "active host": account.active_host,
+        "host without a place": account.packed_host,
+    }
+    print("bytes each: " + ", ".join(f"{name} {value:.1f}" for name, value in figures.items() if value is not None))
+    for name, tally in sorted(account.kinds.items(), key=lambda kind: -kind[1].size_bytes)[:8]:
+        print(f"  {name:28} {tally.keys:12,.0f} keys {tally.members:12,.0f} members {tally.size_bytes / 2**20:9,.1f} MiB")
+    if growth.spill:
+        out, size = growth.counts.get("spill/entries_out", 0), growth.counts.get("spill/bytes_out", 0)
+        print(f"on disk: {out:,} entries in {growth.counts.get('spill/chunks_out', 0)} chunks, {size / max(1, out):.1f} B each")
+    await growth.frontier.redis.aclose()
+
+
+def peer(urls: int, options: argparse.Namespace, folder: Path) -> None:
+    """What scrapy-redis' own queue and dupefilter take."""
+    from scrapy import Request, Spider
+    from scrapy.utils.test import get_crawler
+    from scrapy_redis.dupefilter import RFPDupeFilter
+    from scrapy_redis.queue import PriorityQueue
+
+    server = redis.Redis(unix_socket_path=f"{folder}/s")
+    spider = Spider.from_crawler(get_crawler(Spider), name="s")
+    queue, seen = PriorityQueue(server, spider, "%(spider)s:requests"), RFPDupeFilter(server, "s:dupefilter")
+    empty = server.info("memory")["used_memory"]
+    numbers: Sequence[int] = hosts_of_urls(options.urls, options.hosts, options.exponent)[:urls].tolist()
+    for n, host in enumerate(numbers):
+        request = Request(make(host, n).entry.url)
+        if not seen.request_seen(request):
+            queue.push(request)
+    print(f"scrapy-redis: {(server.info('memory')['used_memory'] - empty) / urls:.0f} B a URL ({urls:,} URLs)")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--urls", type=int, default=10_000_000)
+    parser.add_argument("--hosts", type=int, default=1_000_000)
+    parser.add_argument("--exponent", type=float, default=0.9)
+    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--expected", type=int, default=0, help="URLs that the seen-set is made for at first; default: all")
+    parser.add_argument("--seen", choices=("bloom", "exact"), default="")
+    parser.add_argument("--spill", action="store_true")
+    parser.add_argument("--chunk", type=int, default=10_000)
+    parser.add_argument("--peer", type=int, default=0)
+    parser.add_argument("--binary", default="")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        process = start(find_binary(options.binary), folder)
+        try:
+            print(f"Redis {redis.Redis(unix_socket_path=f'{folder}/s').info('server')['redis_version']}, {os.cpu_count()} cores")
+            if options.peer:
+                peer(options.peer, options, Path(folder))
+            else:
+                asyncio.run(run(options, Path(folder)))
+        finally:
+            process.kill()
+            process.wait()
+
+
+if __name__ == "__main__":
+    main()
