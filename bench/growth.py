@@ -6,9 +6,8 @@
     python bench/growth.py --seen exact
     python bench/growth.py --peer 200000                       scrapy-redis' memory for as many of the same URLs
 
-64 partitions, delay 0, no append-only file, batches of 200 links in the order in which a crawl with all hosts mixed would find them: most of a batch's
-URLs have a host each, the dearest order. At every step some lease calls of 64 and their completions are timed. Server and client have a
-core each.
+64 partitions, delay 0, no append-only file, batches of 200 links, hosts mixed at random: most URLs of a batch have a host each, the dearest
+order. At every step some lease calls of 64 and their completions are timed. Server and client have a core each.
 """
 
 from __future__ import annotations
@@ -170,10 +169,8 @@ async def run(options: argparse.Namespace, folder: Path) -> None:
         for p in range(PARTITIONS):
             await growth.spill.cold.tune(p, 3 * options.chunk)
     print(f"{options.urls:,} URLs on {options.hosts:,} hosts, Zipf {options.exponent:g}: the largest has {np.bincount(hosts).max():,}")
-    print("times in ms: p50 p99 p99.9 of a call in the server, p50 p99 at the client; CPU of the server in µs a URL")
-    print(
-        "    URLs |  enqueue/s   CPU  in the server     | lease CPU  in the server      at the client | complete CPU  in the server |  B/URL"
-    )
+    print("times in ms: p50 p99 p99.9 of a call in the server, p50 p99 at the client (URLs a call); CPU of the server in µs a URL")
+    print("    URLs |  enqueue/s   CPU  in the server     | lease CPU  in the server      at the client | complete  in the server | B/URL")
     first = 0
     for step in range(1, options.steps + 1):
         until = options.urls * step // options.steps

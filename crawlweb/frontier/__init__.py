@@ -7,7 +7,9 @@ Where a URL is, and what moves it:
 
     place    key                     from                                         to
     inline   front:<k>               enqueue, requeue (unknown or idle host)      promote → back
-    park     park:<host>             enqueue, requeue (host waits, back is full)  refill (promote, lease, complete) → back
+    park     park:<host>             enqueue, requeue (host waits, back is full)  refill (promote, lease, complete) → back; cut → tail
+    tail     …:tail                  enqueue, requeue (a part is on disk); cut    out → chunk; thaw (nothing is on disk) → park, inline
+    chunk    a file, named in cold   out (a worker wrote it)                      in → park, inline; lost (it cannot be read) → quarantine
     back     back:<host>             enqueue, requeue (active host), refill,      lease → leased; blocked; of a dead origin: dead, wait,
                                      release, reclaim; wait                       back under its other spelling. complete n → done
     wait     wait                    complete r, w (a time of its own);           lease (due) → back
@@ -17,13 +19,14 @@ Where a URL is, and what moves it:
                                                                                   reclaim → back, dead
     dead     dead                    complete x, r; reclaim; dead origin or host  requeue → as if new
 
-Letters are ways to end a lease (lua/complete.lua). A short trouble of an origin rests the host, and moves no URL (lua/trouble.lua).
+Inline tokens go to disk as parked URLs do: front:<k>:tail (lua/cold.lua, lua/spill.lua). Letters are ways to end a lease (lua/complete.lua). A short trouble of an origin rests the host, and moves no URL (lua/trouble.lua).
 
 Where a host with URLs is (`s` in host:<host>; a host whose URLs all wait by themselves is in none):
 
     w waiting    a token with serial t stands in front queue k             promote → r, a, b, none
     r ready      in `ready` at its next-allowed time                       lease → f, a, b, none (its origins are dead)
-    a asleep     in `asleep`: its time is over 60 s away, or it rests      lease (due), override (pause taken back) → r
+    a asleep     in `asleep`: its time is over 60 s away, it rests, or     lease (due), override (pause taken back), in (what it
+                 its next URLs are on disk                                 waited for) → r
     b blocked    in `asleep`: all its URLs are of blocked origins          lease (due), a URL of another origin, news of one → r, a
     f in flight  as many of its URLs are leased as may be: one, or what    complete, reclaim → r, a, b, w (end of its quantum), none
                  an override allows (their number in f)
@@ -37,7 +40,8 @@ Invariants, checked by `Frontier.audit` and the model-based test:
 * the next lease of a host carries a not-before that is at least the delay after the end of the request before (after its start, where
   an override allows several);
 * no URL of a blocked or dead origin is leased before that is to be tried again;
-* a released URL gets its exact place back (its score).
+* a released URL gets its exact place back (its score);
+* a queue with a part on disk has a tail, and `cold` names every chunk that a queue names.
 
 Addresses are no part of a partition: lua/ip.lua holds one for one request at a time, and tells refused hosts when to come again.
 
