@@ -112,7 +112,8 @@ class Frontier:
                 blob.append(row)
         expected = max(1, self.limits.expected_urls // self.partitions)
         packed = msgpack.packb(blob, use_bin_type=False)
-        answer = (await self._step("enqueue", partition, expected, self.limits.false_positives, packed)).decode()
+        limits = self.limits
+        answer = (await self._step("enqueue", partition, expected, limits.false_positives, packed, limits.seen)).decode()
         letters = ["q"] * len(links)
         for i, letter in zip(order, answer, strict=True):
             letters[i] = letter

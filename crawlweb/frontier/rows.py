@@ -197,6 +197,7 @@ class Limits:
     lease_s: float = 60.0
     look_ahead_s: float = 0.5
     expected_urls: int = 1_000_000
+    seen: str = "bloom"  # or "exact"
     false_positives: float = 0.001
     active_hosts: int = 40_000  # of the whole crawl
 

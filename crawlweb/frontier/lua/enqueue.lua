@@ -1,10 +1,11 @@
 -- enqueue: marks new URLs as seen and places them, in one step.
--- uses: time common host place seen
+-- uses: time common host place seen exact
 --
 -- ARGV[3]  keys that the first Bloom layer of this partition is made for
 -- ARGV[4]  false-positive rate allowed (0.001)
 -- ARGV[5]  msgpack [[host, key, how, entry, key, how, entry, ...], ...]; key: 16 bytes; how: priority + 10 * (0 test the seen-set,
 --          1 test the exact set (seeds), 2 test nothing)
+-- ARGV[6]  'exact': all keys are in the exact set, and there is no Bloom filter
 -- Returns  a letter for each URL in order: n new, s seen, q not one of ours. The source of a redirect to one that is seen becomes its alias.
 -- Holds    a URL is marked if and only if it was placed (here or before)
 
@@ -24,12 +25,13 @@ local old = answered('e')
 if old ~= nil then return old or redis.error_reply('STALE') end
 local groups = cmsgpack.unpack(ARGV[5])
 local expected, rate = num(ARGV[3]), num(ARGV[4])
+local by_bloom = ARGV[6] ~= 'exact'
 for _, group in ipairs(groups) do
   for i = 2, #group, 3 do
     if type(group[i]) ~= 'string' or #group[i] ~= 16 then return redis.error_reply('ERR key is not 16 bytes') end
   end
 end
-seen_open(expected, rate)
+if by_bloom then seen_open(expected, rate) end
 local out = {}
 for _, group in ipairs(groups) do
   local host = group[1]
@@ -43,16 +45,16 @@ for _, group in ipairs(groups) do
       quarantine('enqueue', entry)
       out[#out + 1] = 'q'
     else
-      local known = is_seen(id)
-      if how == 0 then
+      local known = by_bloom and is_seen(id)
+      if how == 1 or not by_bloom then
+        fresh = exact_add(id) or how == 2
+      elseif how == 0 then
         fresh = not known
-      elseif how == 1 then
-        fresh = on(TAG .. 'exact', 'SADD', id) == 1
       end
       if fresh then
         if not h then h, room = on(key, 'HMGET', 's', 'k', 'n'), {} end
         place_new(host, h, room, entry)
-        if not known then mark_seen(id, expected, rate) end
+        if by_bloom and not known then mark_seen(id, expected, rate) end
         count('enq')
         out[#out + 1] = 'n'
       else
@@ -62,6 +64,7 @@ for _, group in ipairs(groups) do
     end
   end
 end
-seen_close()
+if by_bloom then seen_close() end
+exact_close()
 finish()
 return answer('e', table.concat(out))
