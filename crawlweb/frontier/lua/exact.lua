@@ -56,7 +56,7 @@ local function split()
   local from, to = TAG .. 'seen:' .. (buckets - wider / 2), TAG .. 'seen:' .. buckets
   local moved = {}
   for _, text in ipairs(on(from, 'SMEMBERS')) do
-    if #text < 20 and not string.find(text, '%D') and modulo(text, wider) == buckets then moved[#moved + 1] = text end
+    if #text < 20 and string.find(text, '^%d+$') and modulo(text, wider) == buckets then moved[#moved + 1] = text end
   end
   for i = 1, #moved, 1000 do on(to, 'SADD', unpack(moved, i, math.min(i + 999, #moved))) end
   redis.call('HSET', TAG .. 'seen', 'n', string.format('%d', buckets + 1))
