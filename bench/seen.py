@@ -47,7 +47,7 @@ local known = 0
 for _, key in ipairs(keys) do
   if is_seen(key) then known = known + 1 elseif ARGV[6] == 'mark' then mark_seen(key, expected, rate) end
 end
-seen_close()
+seen_close(expected, rate)
 return known
 """,
     "exact": """
@@ -143,7 +143,7 @@ def bloom(most: int, expected: int, rate: float) -> None:
                 step = min(size - count, 1_000_000)
                 hidden += seen.call(rng.randbytes(16 * step), "mark", 1000)
                 count += step
-            tries = 400_000 if size < 500_000 else 2_000_000
+            tries = 200_000 if size < 2**16 else 1_000_000
             hits = sum(seen.call(rng.randbytes(16 * 200_000), "test", 1000) for _ in range(tries // 200_000))
             layers = int(client.hget("{seen:0}:bloom", "n") or 0)
             bound = upper_bound(hits, tries)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections import Counter
@@ -29,7 +30,7 @@ for _, key in ipairs(keys) do
     mark_seen(key, expected, rate)
   end
 end
-seen_close()
+seen_close(expected, rate)
 return known
 """
 
@@ -97,19 +98,51 @@ def test_false_positives_stay_under_the_rate_while_layers_grow(rig: Rig) -> None
     assert 64 * sum(blocks) / capacity <= 4.5
 
 
-@pytest.mark.parametrize("expected", [1_000_000, 2_200_000])
-def test_segments_are_made_at_first_touch_and_are_never_longer_than_4_mib(rig: Rig, expected: int) -> None:
+LONGEST = 65_535 * 64  # bytes of a segment
+
+
+def segments(rig: Rig, layer: int) -> list[int]:
+    """Bytes of those that are there."""
+    names = sorted(rig.sync.scan_iter(match=f"*bloom:{layer}:*"), key=lambda name: int(name.rpartition(b":")[2]))
+    return [int(rig.sync.strlen(name)) for name in names]
+
+
+@pytest.mark.parametrize("expected", [1_000, 32_768, 1_000_000, 100_000_000])
+def test_a_crawl_that_stays_small_does_not_pay_for_what_it_expected(rig: Rig, expected: int) -> None:
     rig.f.limits = type(rig.limits)(expected_urls=expected)
     assert rig.enqueue(*(link(f"h{i}.org") for i in range(200))) == "n" * 200
-    blocks = int(rig.sync.hget(rig.key("bloom"), "b0") or 0)
-    longest = 65_535 * 64
-    assert longest == 4 * 2**20 - 64
-    names = sorted(k.decode() for k in rig.sync.scan_iter(match="*bloom:0:*"))
-    assert len(names) == math.ceil(blocks / 65_535)
-    sizes = [int(rig.sync.strlen(name)) for name in names]
-    assert all(size == longest for size in sizes[:-1])
-    assert sum(sizes) == 64 * blocks
-    assert sizes[-1] <= longest
+    assert int(rig.sync.hget(rig.key("bloom"), "n") or 0) == 1
+    assert sum(segments(rig, 0)) == 64 * int(rig.sync.hget(rig.key("bloom"), "b0") or 0)
+    assert sum(segments(rig, 0)) <= max(2.2 * 32_768, 4 * expected / 32)
+    assert not segments(rig, 1)
+
+
+def test_segments_of_the_next_layer_are_made_one_a_call_ahead_of_need(rig: Rig) -> None:
+    assert LONGEST == 4 * 2**20 - 64
+    mark, expected = script(rig, ("time", "common", "seen"), HARNESS), 5_000_000
+    keys, held = SeenSet(rig, seed=9).fresh(160_000), [0]
+    for i in range(0, len(keys), 1000):
+        packed = msgpack.packb(keys[i : i + 1000], use_bin_type=False)
+        mark(keys=[rig.key("ctr")], args=["w", 1, packed, expected, RATE, "mark"])
+        held.append(len(segments(rig, 1)))
+    assert {after - before for before, after in itertools.pairwise(held)} == {0, 1}
+    blocks = int(rig.sync.hget(rig.key("bloom"), "b1") or 0)
+    assert int(rig.sync.hget(rig.key("bloom"), "c1") or 0) == expected
+    assert held.index(1) > 78, "not before the small layer is half full"
+    assert segments(rig, 1) == [LONGEST, LONGEST, 64 * (blocks - 2 * 65_535)]
+    assert int(rig.sync.hget(rig.key("bloom"), "n") or 0) == 2
+    assert SeenSet(rig, seed=9).call(keys, "test") == len(keys)
+
+
+def test_a_filter_that_an_older_release_began_grows_within_its_rate(rig: Rig) -> None:
+    """It has no small layer: what is expected later does not matter."""
+    rig.sync.hset(rig.key("bloom"), mapping={"n": 1, "b0": 34_000, "c0": 1_000, "u0": 1_000})
+    seen = SeenSet(rig, seed=10)
+    packed = msgpack.packb(seen.fresh(10), use_bin_type=False)
+    seen.script(keys=[rig.key("ctr")], args=["w", 1, packed, 1_000_000, RATE, "mark"])
+    capacity, blocks = (int(rig.sync.hget(rig.key("bloom"), name) or 0) for name in ("c1", "b1"))
+    assert capacity == 2_000_000
+    assert 512 * blocks / capacity > 24, "bits a key for 0.072 of the rate"
 
 
 def test_a_segment_of_another_type_is_moved_aside(rig: Rig) -> None:

@@ -16,6 +16,6 @@ else
   seen_open(expected, rate)
   is_new = not is_seen(key)
   if is_new then mark_seen(key, expected, rate) end
-  seen_close()
+  seen_close(expected, rate)
 end
 return answer('d', is_new and 'n' or 's')

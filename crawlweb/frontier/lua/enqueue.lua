@@ -64,7 +64,7 @@ for _, group in ipairs(groups) do
     end
   end
 end
-if by_bloom then seen_close() end
+if by_bloom then seen_close(expected, rate) end
 exact_close()
 finish()
 return answer('e', table.concat(out))
