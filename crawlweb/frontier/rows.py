@@ -10,7 +10,7 @@ from ..records import Entry
 
 MAX_ERROR_CHARS = 120
 _ONE_LINE = re.compile(r"[\x00-\x1f\x7f]+")
-NORMAL, EXACT, UNCHECKED = 0, 10, 20  # how a link is tested: the seen-set, the exact set (seeds), not at all
+NORMAL, EXACT, UNCHECKED = 0, 10, 20  # how a link is tested: the seen-set, the exact set (what must not be missed), not at all
 
 
 def ms(seconds: float) -> int:

@@ -60,7 +60,7 @@ local function split()
   end
   for i = 1, #moved, 1000 do on(to, 'SADD', unpack(moved, i, math.min(i + 999, #moved))) end
   redis.call('HSET', TAG .. 'seen', 'n', string.format('%d', buckets + 1))
-  for i = 1, #moved, 1000 do redis.call('SREM', from, unpack(moved, i, math.min(i + 999, #moved))) end
+  redis.call('SDIFFSTORE', from, from, to)
   buckets, top = buckets + 1, wider
 end
 
