@@ -133,15 +133,11 @@ def constant(file: str, name: str) -> int:
 
 
 SEGMENT_BLOCKS = constant("seen.lua", "SEGMENT_BLOCKS")
+FEW = constant("seen.lua", "FEW")
 BACK_CAP = constant("common.lua", "BACK_CAP")
 LEAST_CAPACITY = 1024
 EXPECTED_MARGIN = 1.2  # hosts differ in size, so partitions do; one that is over gets a second layer, twice as large
 LEASE_WINDOW_S = 0.2 * Limits().look_ahead_s  # a worker asks 0.8 of the look-ahead before the next host is due (worker.py)
-
-
-def share(layer: int) -> float:
-    """Of the allowed rate."""
-    return 0.64 if layer == 0 else 0.36 * 0.2 * 0.8 ** (layer - 1)
 
 
 def block_rate(bits_per_key: float) -> float:
@@ -179,11 +175,18 @@ class Layer:
 
 
 def layers(keys: float, expected: float, rate: float) -> list[Layer]:
+    expected = max(expected, LEAST_CAPACITY)
+    planned = [(expected, 0.64)]
+    left = 0.36
+    if expected > FEW:
+        planned, left = [(max(FEW / 2, min(expected / 32, 2**20)), 0.02), *planned], 0.34
     made: list[Layer] = []
     while keys > 0 or not made:
-        i = len(made)
-        capacity = max(expected, LEAST_CAPACITY) * 2.0**i
-        made.append(Layer(capacity, min(keys, capacity), bits_for(rate * share(i))))
+        if len(made) == len(planned):
+            planned.append((planned[-1][0] * 2, left * 0.2))
+            left *= 0.8
+        capacity, share = planned[len(made)]
+        made.append(Layer(capacity, min(keys, capacity), bits_for(rate * share)))
         keys -= capacity
     return made
 
@@ -244,7 +247,7 @@ def rows(given: Given, measured: Measured, size: Size) -> Iterator[tuple[str, st
         yield bloom, f"{name}: Redis CPU of an old known URL", f"{measured.known_us + (len(made) - 1) * measured.layer_us:.1f} µs"
     yield bloom, "strings of a partition, at most 4 MiB each", f"{segments:,}"
 
-    load = load_of(given, measured, size, len(seen), given.pages_per_s)
+    load = load_of(given, measured, size, seen, given.pages_per_s)
     speed = f"At {given.pages_per_s:,.0f} pages a second"
     aof_a_s = given.pages_per_s * load.aof_bytes
     by_cpu = math.ceil(given.pages_per_s * load.redis_us / 1e6 / given.shard_load)
@@ -261,7 +264,7 @@ def rows(given: Given, measured: Measured, size: Size) -> Iterator[tuple[str, st
     yield speed, "worker CPU a page for Redis", f"{load.client_us / 1000:.2f} ms"
     yield speed, f"Redis servers by CPU, at {given.shard_load:.0%} of a core", f"{by_cpu:,}"
     yield speed, "**Redis servers by CPU and memory**", f"**{max(by_cpu, by_memory):,}**"
-    yield speed, "one server is enough by CPU up to", f"{one_server(given, measured, size, len(seen)):,.0f} pages/s"
+    yield speed, "one server is enough by CPU up to", f"{one_server(given, measured, size, seen):,.0f} pages/s"
     yield speed, "append-only files, before they are rewritten", f"{human(aof_a_s, 'B')}/s, {human(aof_a_s * 86_400, 'B')} a day"
     yield speed, "WARC, and pages.jsonl, a day", " and ".join(disk)
     yield speed, "days until every pending URL had its turn", f"{pending / given.pages_per_s / 86_400:.3g}"
@@ -287,7 +290,7 @@ class Load:
         return self.work_us + self.calls_us + self.polls_us
 
 
-def load_of(given: Given, measured: Measured, size: Size, seen_layers: int, pages_per_s: float) -> Load:
+def load_of(given: Given, measured: Measured, size: Size, seen: list[Layer], pages_per_s: float) -> Load:
     p = size.partitions
     sent = given.links * (1 - given.cached)
     workers = math.ceil(pages_per_s / given.worker_pages_per_s)
@@ -302,14 +305,17 @@ def load_of(given: Given, measured: Measured, size: Size, seen_layers: int, page
     asked = p * workers * max(1 / worker.POLL_MAX_S, min(pages_per_s / p, 1 / LEASE_WINDOW_S))
     polls = max(0.0, asked - leases * pages_per_s)
     calls_a_page, polls_a_page = enqueues + completes + leases, polls / pages_per_s
-    known_us = measured.known_us + (seen_layers - 1) * measured.layer_us
+    keys = sum(layer.keys for layer in seen)
+    newer = sum(n * layer.keys / keys for n, layer in enumerate(reversed(seen)))  # layers that are asked before a known key's own
+    known_us = measured.known_us + newer * measured.layer_us
+    new_us = measured.new_us + (len(seen) - 1) * measured.layer_us
     return Load(
         workers=workers,
         enqueues=enqueues,
         completes=completes,
         leases=leases,
         polls=polls,
-        work_us=(sent - given.new) * known_us + given.new * measured.new_us + measured.turn_us,
+        work_us=(sent - given.new) * known_us + given.new * new_us + measured.turn_us,
         calls_us=calls_a_page * measured.call_us,
         polls_us=polls_a_page * measured.poll_us,
         client_us=sent * measured.client_link_us + (calls_a_page + polls_a_page) * measured.client_call_us,
@@ -320,12 +326,12 @@ def load_of(given: Given, measured: Measured, size: Size, seen_layers: int, page
     )
 
 
-def one_server(given: Given, measured: Measured, size: Size, seen_layers: int) -> float:
+def one_server(given: Given, measured: Measured, size: Size, seen: list[Layer]) -> float:
     """Pages a second, in whole workers, that one Redis server has the CPU for."""
     workers = 0
     while True:
         pages_per_s = (workers + 1) * given.worker_pages_per_s
-        if pages_per_s * load_of(given, measured, size, seen_layers, pages_per_s).redis_us / 1e6 > given.shard_load:
+        if pages_per_s * load_of(given, measured, size, seen, pages_per_s).redis_us / 1e6 > given.shard_load:
             return workers * given.worker_pages_per_s
         workers += 1
 

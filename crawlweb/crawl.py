@@ -111,6 +111,7 @@ class Crawl:
             fetch_s=fetch_s,
             once=config.mode == "once",
             max_pages=self.max_pages,
+            seen_cache_keys=config.seen_cache_keys,
             wake=self.hooks.wake,
             ended=self.hooks.ended,
             count=self.hooks.count,
@@ -231,8 +232,9 @@ class Crawl:
         """Takes the values that the crawl was begun with; ConfigError for one that was set and differs. Returns the id of the store of
         chunks; `spill`: the one for a crawl that begins."""
         config, arguments = self.config, self.arguments
-        shared = {name: f"CRAWLWEB_{name.upper()}" for name in ("partitions", "min_delay_s", "latency_factor", "ip_delay_s")}
-        wanted = {name: f"{getattr(config, name):g}" for name in shared}
+        numbers = ("partitions", "min_delay_s", "latency_factor", "ip_delay_s", "false_positives")
+        shared = {name: f"CRAWLWEB_{name.upper()}" for name in (*numbers, "seen")}
+        wanted = {name: f"{getattr(config, name):g}" for name in numbers} | {"seen": config.seen}
         named = {name: setting for name, setting in shared.items() if setting in explicit}
         wanted |= {"canonical": self.canonicalizer.profile_id, "suffixes": SUFFIX_LIST_ID}
         named |= {"canonical": "canonical form (CRAWLWEB_TRACKING_PARAMETERS)", "suffixes": "public suffix list (publicsuffixlist)"}
@@ -248,6 +250,8 @@ class Crawl:
             min_delay_s=float(have["min_delay_s"]),
             latency_factor=float(have["latency_factor"]),
             ip_delay_s=float(have["ip_delay_s"]),
+            seen=have["seen"],
+            false_positives=float(have["false_positives"]),
         )
         self.max_pages = int(have["max_pages"]) if have["max_pages"] else None
         self.max_depth = int(have["max_depth"]) if have["max_depth"] else None

@@ -13,6 +13,8 @@ from .errors import ConfigError
 
 PREFIX = "CRAWLWEB_"
 MODES = ("once", "continuous")
+SEEN = ("bloom", "exact")
+MOST_FALSE_POSITIVES = 0.1
 _EMAIL = re.compile(r"[\w!#$%&'*+/=?^`{|}~.-]+@[\w.-]+", re.ASCII)  # RFC 5322 §3.4.1, without quoted and literal forms
 
 
@@ -66,7 +68,16 @@ class Config:
     dns_timeout_s: float = _row(5.0, "a look-up is given up after this, all its tries included", unit="s", low=0.1)
     dns_cache_names: int = _row(50_000, "names whose addresses a worker keeps", low=1)
     allow_private_ips: bool = _row(False, "fetch from private, loopback and link-local addresses too")
-    expected_urls: int = _row(1_000_000, "URLs that the first layer of the seen-set is made for; it grows beyond", low=1)
+    seen: str = _row(
+        "bloom",
+        "which URLs were queued: `bloom`, 2 to 5 B a URL, loses a share of them (`CRAWLWEB_FALSE_POSITIVES`), but no seed; `exact`, 9 B, "
+        "loses none; fixed for the crawl's life",
+        choices=SEEN,
+        shared=True,
+    )
+    expected_urls: int = _row(1_000_000, "URLs that the first layer of the Bloom filter is made for; it grows beyond", low=1)
+    false_positives: float = _row(0.001, "share of new links that the Bloom filter may take for known", low=1e-6, shared=True)
+    seen_cache_keys: int = _row(1_000_000, "links to URLs that a worker remembers, so that Redis is not asked; 16 B each", low=100)
     spill_url: str = _row(
         "",
         "where the middle of long queues goes: a folder or any fsspec URL that all workers reach; empty: `cold` in the crawl's folder, "
@@ -157,6 +168,8 @@ def load(settings: Mapping[str, Any]) -> Config:
     config = Config(**values)
     if not config.crawl or not all(c.isalnum() or c in "-_." for c in config.crawl) or config.crawl.startswith("."):
         raise ConfigError(f"{PREFIX}CRAWL={config.crawl!r}: letters, digits, - _ . expected")
+    if config.false_positives > MOST_FALSE_POSITIVES:
+        raise ConfigError(f"{PREFIX}FALSE_POSITIVES={config.false_positives:g}: at most {MOST_FALSE_POSITIVES} expected")
     if not config.contact.isprintable():
         raise ConfigError(f"{PREFIX}CONTACT={config.contact!r}: a URL or an e-mail address expected")
     if config.from_email and not _EMAIL.fullmatch(config.from_email):

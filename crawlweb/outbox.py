@@ -20,7 +20,9 @@ LINK_BATCH = 200  # links a call: p99 in the server stays under 2 ms
 OUTCOME_BATCH = 100
 FLUSH_S = 0.03  # links and outcomes wait so long for company,
 FLUSH_MAX_S = 0.1  # or, where hosts rest longer anyway, up to this: fewer calls a page
-KEYS_CACHED = 200_000
+WAYS = 8  # keys of a set of the cache
+SET_BYTES = 16 * WAYS
+PROTECTED_BYTES = SET_BYTES // 2  # of the keys that were asked for again
 
 Ended: TypeAlias = "tuple[Outcome, bytes | None]"  # an outcome, and the key under which its page counts for max_pages
 
@@ -40,20 +42,38 @@ class Ticket:
 
 
 class RecentKeys:
-    """URL keys that Redis answered for a moment ago: exact, of fixed size, two generations."""
+    """URL keys (16 bytes) that Redis answered for: exact, a table of fixed size, 16 bytes a key.
 
-    def __init__(self, size: int) -> None:
-        self._half = size // 2
-        self._young: set[bytes] = set()
-        self._old: set[bytes] = set()
+    A set has room for eight, the latest first, and is a segmented LRU (Karedla, Love, Wherry, "Caching strategies to improve disk system
+    performance", 1994): a new key enters in the middle, where the next ones push it out unless it is asked for again: then it goes to the
+    front. So the links that all pages of a site share outlive the thousands in between that are met once.
+    """
+
+    def __init__(self, keys: int) -> None:
+        self._sets = max(2, keys // WAYS)
+        self._table = bytearray(self._sets * SET_BYTES)
+        self._find = self._table.find
+        empty = hash(bytes(16)) % self._sets
+        stranger = next(key for n in range(1, 1000) if hash(key := n.to_bytes(16, "big")) % self._sets != empty)
+        self._table[empty * SET_BYTES : (empty + 1) * SET_BYTES] = stranger * WAYS  # what stands in an unused place is no key of its set
 
     def __contains__(self, key: bytes) -> bool:
-        return key in self._young or key in self._old
+        start = (hash(key) % self._sets) * SET_BYTES
+        end = start + SET_BYTES
+        at = self._find(key, start, end)
+        while at >= 0 and at % 16:  # across two keys
+            at = self._find(key, at + 1, end)
+        if at < 0:
+            return False
+        if at >= start + PROTECTED_BYTES:
+            self._table[start : at + 16] = key + self._table[start:at]
+        return True
 
     def add(self, key: bytes) -> None:
-        if len(self._young) >= self._half:
-            self._old, self._young = self._young, set()
-        self._young.add(key)
+        if key not in self:
+            end = (hash(key) % self._sets) * SET_BYTES + SET_BYTES
+            start = end - SET_BYTES + PROTECTED_BYTES
+            self._table[start:end] = key + self._table[start : end - 16]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +92,14 @@ class Told:
 class Outbox:
     """`waiting`: links not acknowledged yet; `unsent`: is anything left to send?"""
 
-    def __init__(self, frontier: Frontier, told: Told, memory: MemoryWatch) -> None:
+    def __init__(self, frontier: Frontier, told: Told, memory: MemoryWatch, keys_cached: int) -> None:
         self.waiting = 0
         self._frontier, self._told, self._memory = frontier, told, memory
         self._links: dict[int, deque[tuple[Link, Ticket]]] = defaultdict(deque)
         self._seeds: dict[int, deque[tuple[Link, Ticket]]] = defaultdict(deque)  # wait while Redis is full: they can be given again
         self._outcomes: dict[int, deque[Ended]] = defaultdict(deque)
         self._flushing: set[tuple[str, int]] = set()
-        self._recent = RecentKeys(KEYS_CACHED)
+        self._recent = RecentKeys(keys_cached)
         self._held = 0  # pages that something else than links keeps from being complete
 
     @property

@@ -53,6 +53,7 @@ class Worker:
         fetch_s: float,
         once: bool,
         max_pages: int | None,
+        seen_cache_keys: int,
         wake: Callable[[], None],
         ended: Callable[[str], None],
         count: Callable[..., None],
@@ -67,7 +68,7 @@ class Worker:
         self.memory = memory or MemoryWatch(frontier, count=count)
         told = Told(lambda p: self._ask(p, 0), self._completing, self._completed, dropped, count, self._spawn)
         self._dropped = dropped
-        self.outbox = Outbox(frontier, told, self.memory)
+        self.outbox = Outbox(frontier, told, self.memory, seen_cache_keys)
         self.closing = False
         self.in_hand: dict[str, Lease] = {}
         self.seeding = 0

@@ -61,7 +61,7 @@ class Progress:
         kinds = ", ".join(f"{kind} {n}" for kind, n in sorted(self._by_prefix("errors/").items())) or "none"
         logger.info(
             "crawl %s: %d pages, %.1f MB, %d hosts, %d requests in %.0f s; errors: %s; "
-            "links: %d new, %d duplicates; disallowed by robots.txt: %d; Redis: %.1f MB",
+            "links: %d new, %d duplicates, %.0f %% known to the worker itself; disallowed by robots.txt: %d; Redis: %.1f MB",
             REASON_TEXTS.get(reason, reason),
             self._stat("pages"),
             self._stat("bytes") / 1e6,
@@ -71,6 +71,7 @@ class Progress:
             kinds,
             self._stat("links/enqueued"),
             self._stat("links/seen") + self._stat("links/cached"),
+            100 * self._cache_rate(),
             self._stat("robots/disallowed"),
             self._stat("memory/used_bytes") / 1e6,
         )
@@ -91,6 +92,15 @@ class Progress:
         in_hand = len(scheduler.crawl.worker.in_hand) if isinstance(scheduler, Scheduler) else 0
         logger.info("%d pages (%.1f/s), %d leases in hand", pages, (pages - self._pages_before) / INTERVAL_S, in_hand)
         self._pages_before = pages
+        self._cache_rate()
+
+    def _cache_rate(self) -> float:
+        """Share of the links in scope that the worker's cache knew; a stat, too."""
+        asked = self._stat("links/found") - self._stat("links/out_of_scope") - self._stat("links/too_deep")
+        rate = self._stat("links/cached") / asked if asked else 0.0
+        assert self._crawler.stats is not None
+        self._crawler.stats.set_value("crawlweb/links/cache_rate", round(rate, 4))
+        return rate
 
     @property
     def _scheduler(self) -> object:

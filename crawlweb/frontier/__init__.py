@@ -19,7 +19,8 @@ Where a URL is, and what moves it:
                                                                                   reclaim → back, dead
     dead     dead                    complete x, r; reclaim; dead origin or host  requeue → as if new
 
-Inline tokens go to disk as parked URLs do: front:<k>:tail (lua/cold.lua, lua/spill.lua). Letters are ways to end a lease (lua/complete.lua). A short trouble of an origin rests the host, and moves no URL (lua/trouble.lua).
+Letters are ways to end a lease (lua/complete.lua). A short trouble of an origin rests the host, and moves no URL (lua/trouble.lua). Inline
+tokens go to disk as parked URLs do, by front:<k>:tail (lua/cold.lua, lua/spill.lua).
 
 Where a host with URLs is (`s` in host:<host>; a host whose URLs all wait by themselves is in none):
 

@@ -133,7 +133,8 @@ class Frontier:
                 blob.append(row)
         expected = max(1, self.limits.expected_urls // self.partitions)
         packed = msgpack.packb(blob, use_bin_type=False)
-        args = (expected, self.limits.false_positives, packed, int(can_wait))
+        limits = self.limits
+        args = (expected, limits.false_positives, packed, int(can_wait), limits.seen)
         answer = await self.step("enqueue", partition, *args, can_wait=can_wait)
         letters = ["q"] * len(links)
         for i, letter in zip(order, answer.decode(), strict=True):

@@ -18,6 +18,7 @@ from ..records import Entry
 from . import codec
 from .frontier import Frontier
 from .keys import SCHEMA, crawl_key
+from .meta import OLDER
 from .rows import Limits, Override
 
 STATES = {
@@ -99,7 +100,11 @@ async def begun(redis: Redis, crawl: str, worker: str, suffixes: str) -> Frontie
     try:
         frontier.partitions = int(meta["partitions"])
         frontier.limits = Limits(
-            min_delay_s=float(meta["min_delay_s"]), latency_factor=float(meta["latency_factor"]), ip_delay_s=float(meta["ip_delay_s"])
+            min_delay_s=float(meta["min_delay_s"]),
+            latency_factor=float(meta["latency_factor"]),
+            ip_delay_s=float(meta["ip_delay_s"]),
+            seen=meta.get("seen", OLDER["seen"]),
+            false_positives=float(meta.get("false_positives", OLDER["false_positives"])),
         )
     except (KeyError, ValueError) as e:
         raise ConfigError(f"the crawl {crawl!r}: what its workers agreed on cannot be read: {e}") from None

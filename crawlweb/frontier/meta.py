@@ -12,6 +12,7 @@ from ..errors import ConfigError
 from .frontier import Frontier
 from .keys import SCHEMA, crawl_key
 
+OLDER = {"seen": "bloom", "false_positives": "0.001"}  # what releases did that did not write it
 SEEDING_S = 15.0  # a worker that reads seeds says so again within this
 _SCOPE_BATCH = 1000
 
@@ -71,13 +72,15 @@ class Meta:
                     )
 
         have = await self._all()
+        if have:
+            have = {**{name: value for name, value in OLDER.items() if name in wanted}, **have}
         refuse(have)
         if not set(wanted) <= set(have):
 
             async def write() -> Any:
                 pipe = self._redis.pipeline(transaction=True)
                 for name, value in wanted.items():
-                    pipe.hsetnx(self._key("meta"), name, value)
+                    pipe.hsetnx(self._key("meta"), name, have.get(name, value))
                 return await pipe.execute()
 
             await self._frontier.patiently(write)

@@ -10,7 +10,7 @@ from ..records import Entry
 
 MAX_ERROR_CHARS = 120
 _ONE_LINE = re.compile(r"[\x00-\x1f\x7f]+")
-NORMAL, EXACT, UNCHECKED = 0, 10, 20  # how a link is tested: the seen-set, the exact set (seeds), not at all
+NORMAL, EXACT, UNCHECKED = 0, 10, 20  # how a link is tested: the seen-set, the exact set (what must not be missed), not at all
 
 
 def ms(seconds: float) -> int:
@@ -197,6 +197,7 @@ class Limits:
     lease_s: float = 60.0
     look_ahead_s: float = 0.5
     expected_urls: int = 1_000_000
+    seen: str = "bloom"  # or "exact"
     false_positives: float = 0.001
     active_hosts: int = 40_000  # of the whole crawl
 

@@ -87,6 +87,21 @@ def test_a_value_that_a_later_release_adds_is_added(redis_url: str) -> None:
     run(redis_url, work, 2)
 
 
+def test_what_older_releases_did_without_saying_so_is_a_value_of_the_crawl(redis_url: str) -> None:
+    mode = {"seen": "exact"}
+
+    async def work(first: Meta, second: Meta) -> None:
+        await first.agree(FIRST, {})  # an older release
+        with pytest.raises(ConfigError, match="CRAWLWEB_SEEN=exact: the crawl 't' was begun with bloom"):
+            await second.agree({**FIRST, **mode}, {"seen": "CRAWLWEB_SEEN"})
+        assert (await second.agree({**FIRST, **mode, "new": "x"}, {}))["seen"] == "bloom"
+        assert (await first.agree({**FIRST, "seen": "bloom"}, {"seen": "CRAWLWEB_SEEN"}))["seen"] == "bloom"
+
+    run(redis_url, work, 2)
+    with raw(redis_url) as client:
+        assert client.hget("{t}:meta", "seen") == b"bloom"
+
+
 def test_another_schema_is_refused_though_nobody_typed_it(redis_url: str) -> None:
     with raw(redis_url) as client:
         client.hset("{t}:meta", "schema", str(SCHEMA + 1))

@@ -23,7 +23,10 @@ SENT = {
     "bytes": 3_456_789,
     "hosts": 3,
     "requests": 20,
-    "links/enqueued": 100,
+    "links/found": 250,
+    "links/out_of_scope": 70,
+    "links/too_deep": 10,
+    "links/enqueued": 70,
     "links/seen": 40,
     "links/cached": 60,
     "robots/disallowed": 5,
@@ -109,8 +112,16 @@ def test_the_summary_says_everything_in_one_line(caplog: pytest.LogCaptureFixtur
     line = closing_line(caplog, "finished", **SENT)
     assert line == (
         "crawl finished: 12 pages, 3.5 MB, 3 hosts, 20 requests in 0 s; errors: dns_nxdomain 1, timeout 2; "
-        "links: 100 new, 100 duplicates; disallowed by robots.txt: 5; Redis: 45.3 MB"
+        "links: 70 new, 100 duplicates, 35 % known to the worker itself; disallowed by robots.txt: 5; Redis: 45.3 MB"
     )
+
+
+def test_the_hit_rate_of_the_cache_is_a_stat() -> None:
+    for stats, rate in ((SENT, 0.3529), ({}, 0.0)):
+        c = crawler(scheduler(None), **stats)
+        Progress(c)._report()
+        assert c.stats
+        assert c.stats.get_value("crawlweb/links/cache_rate") == rate
 
 
 def test_a_crawl_of_nothing_has_a_summary_too(caplog: pytest.LogCaptureFixture) -> None:

@@ -125,6 +125,7 @@ class Office:
                 "fetch_s": 12.0,
                 "once": False,
                 "max_pages": None,
+                "seen_cache_keys": 1000,
                 "wake": lambda: self.woken.append(boottime()),
                 "ended": self.ended.append,
                 "count": self._count,
@@ -439,26 +440,41 @@ def test_a_batch_whose_answer_was_lost_is_sent_again_and_counted_once(redis_url:
     assert "Redis does not answer" in caplog.text
 
 
-@given(st.lists(st.integers(0, 30), max_size=200), st.integers(2, 20))
+def some_key(n: int) -> bytes:
+    """Keys whose halves are those of others: they must not be found across two."""
+    return n.to_bytes(8, "big") + (n * 7 % 31).to_bytes(8, "big")
+
+
+@given(st.lists(st.integers(0, 30), max_size=200), st.integers(1, 60))
 @settings(deadline=None, derandomize=True)
 def test_recent_keys_are_exact_and_bounded(added: list[int], size: int) -> None:
     recent = RecentKeys(size)
     for n in added:
-        recent.add(bytes([n]))
-        assert bytes([n]) in recent
-    kept = {n for n in range(31) if bytes([n]) in recent}
+        recent.add(some_key(n))
+        assert some_key(n) in recent
+        assert some_key(n) in recent  # where it was moved to
+    kept = {n for n in range(31) if some_key(n) in recent}
     assert kept <= set(added)
-    assert len(recent._young) + len(recent._old) <= size
-    latest = list(dict.fromkeys(reversed(added)))[: size // 2]
-    assert set(latest[:1]) <= kept
+    assert len(kept) <= max(16, size)
 
 
-def test_the_younger_half_of_recent_keys_is_kept() -> None:
-    recent = RecentKeys(1000)
-    for n in range(10_000):
+@pytest.mark.parametrize("size", [1, 16, 100, 1_000])
+def test_recent_keys_that_are_new_know_nothing(size: int) -> None:
+    recent = RecentKeys(size)
+    assert not any(n.to_bytes(16, "big") in recent for n in range(1000))
+    assert not any(bytes([n]) * 16 in recent for n in range(256))
+
+
+def test_a_key_that_was_asked_for_again_outlives_those_that_were_met_once() -> None:
+    recent = RecentKeys(16_000)
+    shared = [random.Random(n).randbytes(16) for n in range(1_000)]
+    for key in shared:
+        recent.add(key)
+    assert all(key in recent for key in shared)
+    for n in range(100_000):
         recent.add(n.to_bytes(16, "big"))
-    assert all(n.to_bytes(16, "big") in recent for n in range(9_500, 10_000))
-    assert sum(n.to_bytes(16, "big") in recent for n in range(10_000)) <= 1000
+    assert sum(key in recent for key in shared) >= 950
+    assert sum(n.to_bytes(16, "big") in recent for n in range(100_000)) <= 16_000
 
 
 def test_no_page_is_begun_while_too_many_links_wait(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -520,7 +520,7 @@ def test_members_are_the_urls_that_they_are_counted_as(grown: tuple[str, int]) -
     assert whole.kinds["robots:<origin>"].members > 100
     assert whole.page_record is None, "there are none yet"
     assert 60 < (whole.pending_url or 0) < 200
-    assert 2 < (whole.seen_url or 0) < 6
+    assert 2 < (whole.seen_url or 0) < 10, "a filter that has just begun to grow"
     assert 100 < (whole.active_host or 0) < 700
 
 

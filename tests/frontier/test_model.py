@@ -167,7 +167,7 @@ WORKERS = st.integers(0, 1)
 PARTS = st.integers(0, 1)
 ITEMS = st.tuples(st.integers(0, 3), st.integers(0, 9), st.integers(0, 9), st.sampled_from([NORMAL, NORMAL, EXACT, UNCHECKED]))
 NAMES = ["back:", "park:", "host:", "front:0", "front:5", "front:9", "ready", "asleep", "wait", "leases", "leased", "exact", "dead"]
-NAMES += ["bloom", "bloom:0:0", "quarantine", "call:w0", "call:w1"]
+NAMES += ["seen", "seen:0", "bloom", "bloom:0:0", "quarantine", "call:w0", "call:w1"]
 PLACES = ["back", "park", "front", "front", "wait", "wait:", "leases", "leased"]
 JUNK = ["junk", "a\tb", "h\t1x\t/", "", "\0\xff", "h9.org\t7\tnope", "9\t1\t/x\t\t"]
 OUTCOMES = st.tuples(
@@ -672,7 +672,7 @@ class FrontierModel(RuleBasedStateMachine):
             self.rig.sync.rpush(key, mark)
         elif kind:
             self.rig.sync.set(key, mark)
-        elif name.startswith(("ready", "asleep", "wait", "leases", "back:", "leased", "host:", "bloom", "call:")):
+        elif name.startswith(("ready", "asleep", "wait", "leases", "back:", "leased", "host:", "bloom", "seen", "call:")):
             self.rig.sync.rpush(key, mark)
         else:
             self.rig.sync.hset(key, "field", mark)

@@ -1,11 +1,12 @@
 -- enqueue: marks new URLs as seen and places them, in one step.
--- uses: time common host cold place seen
+-- uses: time common host cold place seen exact
 --
 -- ARGV[3]  keys that the first Bloom layer of this partition is made for
 -- ARGV[4]  false-positive rate allowed (0.001)
 -- ARGV[5]  msgpack [[host, key, how, entry, key, how, entry, ...], ...]; key: 16 bytes; how: priority + 10 * (0 test the seen-set,
 --          1 test the exact set (seeds), 2 test nothing)
 -- ARGV[6]  1: refused as a whole when Redis is full
+-- ARGV[7]  'exact': all keys are in the exact set, and there is no Bloom filter
 -- Returns  a letter for each URL in order: n new, s seen, q not one of ours. The source of a redirect to one that is seen becomes its alias.
 -- Holds    a URL is marked if and only if it was placed (here or before)
 
@@ -27,12 +28,13 @@ if old ~= nil then return old or redis.error_reply('STALE') end
 if ARGV[6] == '1' then refuse_when_full() end
 local groups = cmsgpack.unpack(ARGV[5])
 local expected, rate = num(ARGV[3]), num(ARGV[4])
+local by_bloom = ARGV[7] ~= 'exact'
 for _, group in ipairs(groups) do
   for i = 2, #group, 3 do
     if type(group[i]) ~= 'string' or #group[i] ~= 16 then return redis.error_reply('ERR key is not 16 bytes') end
   end
 end
-seen_open(expected, rate)
+if by_bloom then seen_open(expected, rate) end
 local out = {}
 for _, group in ipairs(groups) do
   local host = group[1]
@@ -46,16 +48,16 @@ for _, group in ipairs(groups) do
       quarantine('enqueue', entry)
       out[#out + 1] = 'q'
     else
-      local known = is_seen(id)
-      if how == 0 then
+      local known = by_bloom and is_seen(id)
+      if how == 1 or not by_bloom then
+        fresh = exact_add(id) or how == 2
+      elseif how == 0 then
         fresh = not known
-      elseif how == 1 then
-        fresh = on(TAG .. 'exact', 'SADD', id) == 1
       end
       if fresh then
         if not h then h, room = on(key, 'HMGET', 's', 'k', 'n'), {} end
         place_new(host, h, room, entry)
-        if not known then mark_seen(id, expected, rate) end
+        if by_bloom and not known then mark_seen(id, expected, rate) end
         count('enq')
         out[#out + 1] = 'n'
       else
@@ -65,6 +67,7 @@ for _, group in ipairs(groups) do
     end
   end
 end
-seen_close()
+if by_bloom then seen_close(expected, rate) end
+exact_close()
 finish()
 return answer('e', table.concat(out))

@@ -1,17 +1,19 @@
 -- The seen-set: a blocked Bloom filter in plain strings. Uses common.
 --
--- bloom            hash: layers n; per layer i: b<i> blocks, c<i> capacity, u<i> keys in it
--- bloom:<i>:<s>    string: segment s of layer i, 65,535 blocks of 64 bytes (4 MiB - 64 B), allocated whole at its first write
+-- bloom            hash: layers n; per layer i: b<i> blocks, c<i> capacity, u<i> keys in it, p<i> segments made ahead; small: layer 0 is
+-- bloom:<i>:<s>    string: segment s of layer i, 65,535 blocks of 64 bytes (4 MiB - 64 B), made whole, ahead of need or at its first write
 -- A key sets one bit in each of a block's eight 64-bit sections: bytes 1-4 of the key choose the block, bytes 5-12 the bits.
--- Layer 0 takes 0.64 of the allowed rate (17 bits a key at 0.1 %), layer i > 0 takes 0.36 * 0.2 * 0.8^(i-1) of it and is twice as large as
--- the one before, so the whole never exceeds the rate. Source of the rates: Putze, Sanders, Singler, "Cache-, Hash- and Space-Efficient
--- Bloom Filters" (2007), the sum over Poisson-filled blocks.
+-- The layer for the keys that are expected takes 0.64 of the allowed rate (17 bits a key at 0.1 %); before it, where many are expected, comes
+-- a small one with 0.02, so that a crawl that stays small does not pay for what it expected. Of the rest, each later layer takes 0.2 of what
+-- the ones before left, and is twice as large as the one before: the whole never exceeds the rate. Source of the rates: Putze, Sanders,
+-- Singler, "Cache-, Hash- and Space-Efficient Bloom Filters" (2007), the sum over Poisson-filled blocks.
 
 local SEGMENT_BLOCKS = 65535
 local MASK = {1, 2, 4, 8, 16, 32, 64, 128}
 local EMPTY = string.rep('\0', 64)
 local byte, band = string.byte, bit.band
-local layers                          -- newest first: {number, blocks, capacity, used, added}
+local FEW = 32768                     -- expected keys that need no small layer before
+local layers, small                   -- newest first: {number, blocks, capacity, used, added}
 
 local function block_rate(bits_per_key)
   local mean, rate = 512 / bits_per_key, 0
@@ -32,21 +34,58 @@ local function blocks_for(capacity, rate)
   return math.ceil(capacity * high / 512)
 end
 
+-- Blocks and capacity of layer i, which is the next.
+local function plan(i, expected, rate)
+  local capacity, later, left = math.max(expected, 1024), i, 0.36
+  if i == 0 then small = capacity > FEW end
+  if small then later, left = i - 1, 0.34 end
+  local share = 0.64
+  if later < 0 then
+    capacity, share = math.max(FEW / 2, math.min(capacity / 32, 2 ^ 20)), 0.02
+  elseif later > 0 then
+    capacity, share = capacity * 2 ^ later, left * 0.2 * 0.8 ^ (later - 1)
+  end
+  local blocks = blocks_for(capacity, rate * share)
+  on(TAG .. 'bloom', 'HSET', 'b' .. i, string.format('%d', blocks), 'c' .. i, string.format('%d', capacity), 'small', small and 1 or 0)
+  return blocks, math.floor(capacity)
+end
+
 local function add_layer(expected, rate)
   local i = #layers
-  local capacity = math.max(expected, 1024) * 2 ^ i
-  local share = i == 0 and 0.64 or 0.36 * 0.2 * 0.8 ^ (i - 1)
-  local layer = {i, blocks_for(capacity, rate * share), capacity, 0, 0}
-  on(TAG .. 'bloom', 'HSET', 'n', i + 1, 'b' .. i, string.format('%d', layer[2]), 'c' .. i, string.format('%d', capacity), 'u' .. i, 0)
-  table.insert(layers, 1, layer)
+  local f = on(TAG .. 'bloom', 'HMGET', 'b' .. i, 'c' .. i)
+  local blocks, capacity = num(f[1]), num(f[2])
+  if not blocks or not capacity then blocks, capacity = plan(i, expected, rate) end
+  redis.call('HSET', TAG .. 'bloom', 'n', i + 1, 'u' .. i, 0)
+  table.insert(layers, 1, {i, blocks, capacity, 0, 0})
+end
+
+local function make_segment(i, blocks, segment)
+  local size = math.min(SEGMENT_BLOCKS, blocks - segment * SEGMENT_BLOCKS) * 64
+  on(TAG .. 'bloom:' .. i .. ':' .. segment, 'SETRANGE', size - 64, EMPTY)
+end
+
+-- A segment of the next layer, once the newest is half full: all of them at the first write would stop the server for 1 ms each.
+local function make_ahead(expected, rate)
+  local newest, i = layers[1], #layers
+  if (newest[4] + newest[5]) * 2 < newest[3] then return end
+  local f = redis.call('HMGET', TAG .. 'bloom', 'b' .. i, 'p' .. i)
+  local blocks, made = num(f[1]), num(f[2]) or 0
+  if not blocks then
+    plan(i, expected, rate)
+  elseif made * SEGMENT_BLOCKS < blocks then
+    make_segment(i, blocks, made)
+    redis.call('HSET', TAG .. 'bloom', 'p' .. i, made + 1)
+  end
 end
 
 -- `expected`: keys that the first layer is made for; `rate`: false positives allowed, of one.
 local function seen_open(expected, rate)
   layers = {}
-  local n = num(on(TAG .. 'bloom', 'HGET', 'n') or 0)
+  local f = on(TAG .. 'bloom', 'HMGET', 'n', 'small')
+  local n = num(f[1]) or 0
+  small = f[2] == '1'
   for i = 0, n - 1 do
-    local f = redis.call('HMGET', TAG .. 'bloom', 'b' .. i, 'c' .. i, 'u' .. i)
+    f = redis.call('HMGET', TAG .. 'bloom', 'b' .. i, 'c' .. i, 'u' .. i)
     table.insert(layers, 1, {i, num(f[1]), num(f[2]), num(f[3]), 0})
   end
   if n == 0 then add_layer(expected, rate) end
@@ -91,8 +130,7 @@ local function mark_seen(key, expected, rate)
     block = ''
   end
   if #block < 64 then
-    local size = math.min(SEGMENT_BLOCKS, layer[2] - segment * SEGMENT_BLOCKS) * 64
-    on(name, 'SETRANGE', size - 64, EMPTY)
+    make_segment(layer[1], layer[2], segment)
     block = on(name, 'GETRANGE', at, at + 63)
   end
   local out, from = {}, 1
@@ -109,8 +147,11 @@ local function mark_seen(key, expected, rate)
   layer[5] = layer[5] + 1
 end
 
-local function seen_close()
+local function seen_close(expected, rate)
   for _, layer in ipairs(layers) do
-    if layer[5] > 0 then redis.call('HINCRBY', TAG .. 'bloom', 'u' .. layer[1], layer[5]) end
+    if layer[5] > 0 then
+      redis.call('HINCRBY', TAG .. 'bloom', 'u' .. layer[1], layer[5])
+      if layer == layers[1] then make_ahead(expected, rate) end
+    end
   end
 end
