@@ -206,7 +206,7 @@ class _Attempt:
         name = (url.hostname or "").rstrip(".") if tls else None
         handshake_s = max(0.001, _HANDSHAKE_SHARE * (until - boottime())) if tls else None
         try:
-            port = url.port or _PORTS[url.scheme]
+            port = _PORTS[url.scheme] if url.port is None else url.port
             await asyncio.get_running_loop().create_connection(
                 lambda: self.exchange,
                 address.ip,
