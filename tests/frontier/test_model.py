@@ -783,7 +783,7 @@ class FrontierModel(RuleBasedStateMachine):
     def redis_knows_the_trouble_that_the_model_knows(self) -> None:
         for p, names in enumerate(self.names):
             for name in names:
-                packed = self.rig.sync.hget(self.rig.key(f"host:{name}", p), "b") if self.is_kind(f"host:{name}", p, b"hash") else None
+                packed = self.rig.fields(name, p).get(b"b")
                 rows = msgpack.unpackb(packed) if packed else {}
                 found = {origin: (row.get("f", 0), row.get("s"), row.get("g", 0), row.get("u", 0)) for origin, row in rows.items() if row}
                 model = {

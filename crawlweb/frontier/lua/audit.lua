@@ -1,5 +1,5 @@
 -- audit: counts every URL and host of the partition by the state it is in, and those in none. Reads all of it: not for a hot path.
--- uses: time common
+-- uses: time common pack
 --
 -- Returns  msgpack {inline, back, park, wait, leased, dead (URLs) · waiting, ready, asleep, inflight (hosts) · pending (enqueued - done by the
 --          counters) · foreign (members of our lists that are not ours) · lost (URLs of hosts that are in no place, hosts that are in two or
@@ -15,14 +15,30 @@ local function at(host, place)
   places[host] = (places[host] and places[host] .. '+' or '') .. place
 end
 
+local function state(host)
+  local h = on(TAG .. 'host:' .. host, 'HMGET', 's', 't', 'f')
+  if h[1] then return h[1], h[2], h[3] end
+  local s, _, serial, body = read_record(host)
+  if s ~= 'w' then return nil end
+  local fields, f = read_fields(host, body), nil
+  for i = 1, #fields, 2 do
+    if fields[i] == 'f' then f = tostring(fields[i + 1]) end
+  end
+  return s, serial, f
+end
+local stateless = {}  -- hosts with a token and no record: promote takes their URLs for what they are
+
 for k = 0, 9 do
   for _, token in ipairs(on(TAG .. 'front:' .. k, 'LRANGE', 0, -1)) do
     local host, serial, entry = string.match(token, '^([^\t]+)\t(%d+)\t(.*)$')
     if host and (entry == '' or is_entry(entry)) then
       if entry ~= '' then r.inline = r.inline + 1 end
-      if on(TAG .. 'host:' .. host, 'HGET', 't') == serial then
+      local s, its = state(host)
+      if its == serial then
         at(host, 'waiting')
         r.waiting = r.waiting + 1
+      elseif not s then
+        stateless[host] = true
       end
     else
       r.foreign = r.foreign + 1
@@ -58,7 +74,7 @@ for host, n in pairs(flights) do  -- several, or another place too, where an ove
   if not places[host] then
     at(host, 'inflight')
   end
-  if (n > 1 or places[host] ~= 'inflight') and tostring(n) ~= on(TAG .. 'host:' .. host, 'HGET', 'f') then
+  if (n > 1 or places[host] ~= 'inflight') and tostring(n) ~= select(3, state(host)) then
     lost(1, host .. ' is ' .. places[host] .. ' with ' .. n .. ' leases')
   end
 end
@@ -77,6 +93,13 @@ repeat
       urls[name] = true
       local s = on(name, 'HGET', 's')
       if s then lost(1, host .. ' is in no place but says ' .. s) end
+    elseif kind == 'hosts' and num(host) and not urls[name] then
+      urls[name] = true
+      local records_here = on(name, 'HGETALL')
+      for i = 1, #records_here, 2 do
+        local packed = records_here[i]
+        if not places[packed] and state(packed) == 'w' then lost(1, packed .. ' is in no place but says w') end
+      end
     elseif (kind == 'back' or kind == 'park' or kind == 'wait') and not urls[name] then
       urls[name] = true
       local n = 0
@@ -86,13 +109,13 @@ repeat
       end
       if kind == 'wait' then host = string.match(host, '^(%S+) ') or host end
       r[kind] = r[kind] + n
-      if n > 0 and not places[host] then lost(n, name) end
+      if n > 0 and not places[host] and not stateless[host] then lost(n, name) end
     end
   end
 until cursor == '0'
 local STATE = {waiting = 'w', ready = 'r', asleep = 'ab', inflight = 'f'}
 for host, place in pairs(places) do
-  local s = on(TAG .. 'host:' .. host, 'HGET', 's')
+  local s = state(host)
   if not s or not string.find(STATE[place] or '', s, 1, true) then lost(1, host .. ' is ' .. place .. ' but says ' .. tostring(s)) end
 end
 local f = redis.call('HMGET', CTR, 'enq', 'done')

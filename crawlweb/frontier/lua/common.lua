@@ -64,6 +64,11 @@ local function answer(step, text)
   return text
 end
 
+-- Runs a function on lists of at most 1,000: a call takes 7,999 arguments.
+local function in_thousands(list, call)
+  for first = 1, #list, 1000 do call(unpack(list, first, math.min(first + 999, #list))) end
+end
+
 -- An entry is one of ours if it begins with priority, failures, expiries and a tab.
 local function is_entry(entry)
   return string.find(entry, '^%d[0-9a-z][0-9a-z]\t') ~= nil

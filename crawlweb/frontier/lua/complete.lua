@@ -1,5 +1,5 @@
 -- complete: how leases ended. A release is one of the ways.
--- uses: time common host place trouble reclaim
+-- uses: time common pack host place trouble reclaim
 --
 -- ARGV[3]  minimum delay ms    ARGV[4] delay = at least this factor * average latency    ARGV[5] most ms of that latency part
 -- ARGV[6]  msgpack [[token, host, way, age, latency, wait, arg, robots, signs], ...]; token '': news of a host, without a lease
@@ -116,6 +116,7 @@ for i, op in ipairs(ops) do
   signs = signs or {}
   local key = TAG .. 'host:' .. host
   local h = look(host)
+  take_up(host, h)
   local next_ms, rest_ms, set = h.next, 0, {}
   local found, score, entry = read_lease(not ended[token] and held[i])
   local is_held = found == host
@@ -214,10 +215,10 @@ for i, op in ipairs(ops) do
     if age >= 0 or rest_ms > 0 or #set > 0 then
       put(set, 'n', ms(next_ms))
       on(key, 'HSET', unpack(set))
-      if not h.s and not h.o then redis.call('PEXPIRE', key, HOST_TTL_MS) end
     end
     if h.s == 'b' then rouse(host, next_ms) end  -- its origin may have answered
   end
+  if not h.s or h.s == 'w' then stow_again(host) end
 end
 end_leases(ended)
 finish()

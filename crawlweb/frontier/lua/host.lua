@@ -1,6 +1,6 @@
--- A host's hash, read at once. Uses common.
+-- A host's hash, read at once. Uses common, pack.
 --
--- host:<host> fields
+-- host:<host>, while the host has an active place (a host that waits or is idle: pack.lua). Fields:
 --   s  state: w waiting, r ready, f in flight, a asleep, b asleep because all its URLs are of blocked origins; none: no URL but in `wait`
 --   t  serial of its token           k  the token's front queue
 --   n  next-allowed ms               q, g  URLs left and end ms of its quantum
@@ -28,9 +28,18 @@ local function unpacked(text)
   return map
 end
 
+-- `kept`: its fields, if they are of its record.
 local function look(host)
   local values, h = on(TAG .. 'host:' .. host, 'HGETALL'), {}
   for i = 1, #values, 2 do h[values[i]] = values[i + 1] end
+  if not h.s then
+    local s, k, serial, body = read_record(host)
+    if s then
+      h.kept = read_fields(host, body)
+      for i = 1, #h.kept, 2 do h[h.kept[i]] = h.kept[i + 1] end
+      if s == 'w' then h.s, h.k, h.t = s, k, serial end
+    end
+  end
   h.n, h.q, h.g, h.l = num(h.n), num(h.q), num(h.g), num(h.l)
   h.f, h.c, h.p, h.x = h.f and num(h.f), h.c and num(h.c), h.p and num(h.p), h.x and num(h.x)
   if h.b then h.b = unpacked(h.b) end
@@ -39,6 +48,40 @@ local function look(host)
     local delay, most, paused, below = string.match(h.o, '^(%S+) (%S+) (%S+) (%S+)$')
     h.delay, h.most, h.paused, h.below = num(delay), num(most) or 1, num(paused) or 0, below == '1'
   end
+  return h
+end
+
+-- Gives a host that was looked at its hash again, if it has none. Whoever does and gives it no active place has it packed (stow_again).
+local function take_up(host, h)
+  if not h.kept then return end
+  local set = h.kept
+  for name in string.gmatch('skt', '.') do
+    if h[name] then set[#set + 1], set[#set + 2] = name, h[name] end
+  end
+  if #set > 0 then redis.call('HSET', TAG .. 'host:' .. host, unpack(set)) end
+  drop_record(host)
+end
+
+-- State, serial of its token, next-allowed time of a host; its fields, if they are of its record.
+local function state_of(host)
+  local h = on(TAG .. 'host:' .. host, 'HMGET', 's', 't', 'n')
+  if h[1] then return h[1], h[2], num(h[3]) or 0 end
+  local s, _, serial, body = read_record(host)
+  if not s then return nil, nil, num(h[3]) or 0 end
+  local kept, next_ms = read_fields(host, body), 0
+  for i = 1, #kept, 2 do
+    if kept[i] == 'n' then next_ms = num(kept[i + 1]) or 0 end
+  end
+  return s == 'w' and s or nil, serial, next_ms, kept
+end
+
+-- What is to be known of a host to place a URL: {state, front queue, next-allowed time, body of its record}.
+local function glance(host)
+  local h = on(TAG .. 'host:' .. host, 'HMGET', 's', 'k', 'n')
+  if h[1] then return h end
+  local s, k, _, body = read_record(host)
+  if s == 'w' then return {s, k, false, body} end
+  if s or not h[3] then return {false, false, false, body or ''} end
   return h
 end
 

@@ -1,0 +1,191 @@
+-- Hosts without an active place: a short record each, about 40 in one hash. Uses common.
+--
+-- hosts:<bucket>   hash: host → `head \t body`
+--   head  waiting: w, its front queue (a digit), the serial of its token; idle: - and the hour since 1970 that it is forgotten in, if any
+--   body  msgpack, or nothing: its other fields (host.lua)
+-- What is too long for that keeps its hash. Where a record stands beside a hash with a state, a step broke off: the hash is right.
+--
+-- Buckets get more one at a time, each with half of an older one (Litwin, "Linear Hashing", 1980), so no step moves more than a bucket. A secret
+-- of the partition is the factor of the hash, or names could be made that share a bucket (Carter, Wegman, "Universal Classes of Hash Functions",
+-- 1979).
+--
+-- ctr fields: hb buckets, hp records, hk records ever written, hs the secret
+
+local BUCKET_HOSTS = 40              -- on average; one not split for long has twice as many, and stays a listpack up to 128
+local RECORD_BYTES = 1000            -- at most: a longer value makes a hash table of the bucket (hash-max-listpack-value 1024)
+local SWEPT_EVERY = 64               -- records written until a bucket is looked through for hosts to be forgotten
+local HOUR_MS = 3600000
+local PRIME = 33554393               -- products with what is below it are exact
+local byte = string.byte
+
+local buckets, low, secret, records, written  -- low: the largest power of two that is not over `buckets`
+
+-- False: there is no record at all.
+local function open_records()
+  if buckets then return secret end
+  local f = redis.call('HMGET', CTR, 'hb', 'hp', 'hk', 'hs')
+  buckets, records, written, secret = num(f[1]) or 1, num(f[2]) or 0, num(f[3]) or 0, num(f[4])
+  low = 1
+  while low * 2 <= buckets do low = low * 2 end
+  return secret
+end
+
+local function bucket_of(host)
+  local hash = #host
+  for i = 1, #host, 3 do
+    local a, b, c = byte(host, i, i + 2)
+    hash = (hash * secret + a + (b or 0) * 256 + (c or 0) * 65536) % PRIME
+  end
+  local b = hash * secret % PRIME % (2 * low)
+  return b < buckets and b or b - low
+end
+
+local function bucket_key(number)
+  return TAG .. 'hosts:' .. number
+end
+
+-- State ('-': idle), front queue, serial, body; nil for what is not ours, false for what is to be forgotten.
+local function parse_record(text)
+  local k, serial, body = string.match(text, '^w(%d)(%d+)\t(.*)$')
+  if k then return 'w', k, serial, body end
+  local hour
+  hour, body = string.match(text, '^%-(%d*)\t(.*)$')
+  if not hour then return nil end
+  if hour ~= '' and num(hour) * HOUR_MS <= now then return false end
+  return '-', nil, nil, body
+end
+
+local function forget_records(key, hosts)
+  in_thousands(hosts, function(...)
+    local n = on(key, 'HDEL', ...)
+    records = records - n
+    count('hp', -n)
+  end)
+end
+
+-- As parse_record; nil if the host has no record.
+local function read_record(host)
+  if not open_records() then return nil end
+  local key = bucket_key(bucket_of(host))
+  local text = on(key, 'HGET', host)
+  if not text then return nil end
+  local s, k, serial, body = parse_record(text)
+  if s == nil then
+    quarantine(key, host .. '\t' .. text)
+    forget_records(key, {host})
+  end
+  return s or nil, k, serial, body
+end
+
+local function drop_record(host)
+  forget_records(bucket_key(bucket_of(host)), {host})
+end
+
+-- Fields of a record's body: [name, value, ...]; nil if it is not ours.
+local function fields_of(body)
+  local list = {}
+  if body == '' then return list end
+  local fine, map, more = pcall(cmsgpack.unpack, body)
+  fine = fine and more == nil and type(map) == 'table'
+  for name, value in pairs(fine and map or {}) do
+    fine = fine and type(name) == 'string' and (type(value) == 'string' or (type(value) == 'number' and math.abs(value) < 2 ^ 53))
+    list[#list + 1], list[#list + 2] = name, value
+  end
+  return fine and list or nil
+end
+
+-- The same; what is not ours is shown to somebody, and counts as nothing.
+local function read_fields(host, body)
+  local list = fields_of(body)
+  if list then return list end
+  quarantine('hosts', host .. '\t' .. body)
+  return {}
+end
+
+-- One bucket more. Until `hb` says so, all stands where it stood.
+local function split_bucket()
+  local old, new = buckets - low, buckets
+  local values = on(bucket_key(old), 'HGETALL')
+  buckets = buckets + 1
+  if buckets == 2 * low then low = buckets end
+  local kept, moved = {}, {}
+  for i = 1, #values, 2 do
+    local b = bucket_of(values[i])
+    local list = b == old and kept or b == new and moved or {}  -- neither: a split broke off
+    list[#list + 1], list[#list + 2] = values[i], values[i + 1]
+  end
+  local function fill(key, list)
+    redis.call('DEL', key)
+    in_thousands(list, function(...) redis.call('HSET', key, ...) end)
+  end
+  local halved = TAG .. 'hosts:halved'
+  fill(bucket_key(new), moved)
+  fill(halved, kept)
+  redis.call('HSET', CTR, 'hb', buckets)
+  if #kept > 0 then redis.call('RENAME', halved, bucket_key(old)) else redis.call('DEL', bucket_key(old)) end
+end
+
+-- Looks through a bucket for hosts to be forgotten.
+local function sweep_bucket(number)
+  local key, gone = bucket_key(number), {}
+  local values = on(key, 'HGETALL')
+  for i = 1, #values, 2 do
+    local s = parse_record(values[i + 1])
+    if s == nil then quarantine(key, values[i] .. '\t' .. values[i + 1]) end
+    if not s then gone[#gone + 1] = values[i] end
+  end
+  forget_records(key, gone)
+end
+
+local function write_record(host, head, body)
+  if not open_records() then
+    secret = 2 ^ 23 + num(string.sub(redis.sha1hex(CTR .. ARGV[1] .. string.format('%d', now)), 1, 6), 16)
+    redis.call('HSET', CTR, 'hs', secret)
+  end
+  if on(bucket_key(bucket_of(host)), 'HSET', host, head .. '\t' .. body) == 1 then
+    records = records + 1
+    count('hp')
+  end
+  written = written + 1
+  count('hk')
+  if records > buckets * BUCKET_HOSTS then
+    split_bucket()
+  elseif written % SWEPT_EVERY == 0 then
+    sweep_bucket(written / SWEPT_EVERY % buckets)
+  end
+end
+
+local SPENT = {'s', 't', 'k', 'q', 'g'}  -- fields that the head holds, or that an active place has
+
+-- Packs a host that waits (s: w, its front queue, the serial of its token) or is idle. `set`: fields that are to be written first.
+local function stow(host, set, s, k, serial)
+  local key, h = TAG .. 'host:' .. host, {}
+  local values = on(key, 'HGETALL')
+  if #values == 0 and not set and not s then return end
+  for i = 1, #values, 2 do h[values[i]] = values[i + 1] end
+  for i = 1, set and #set or 0, 2 do h[set[i]] = set[i + 1] end
+  for _, name in ipairs(SPENT) do h[name] = nil end
+  local head = s and 'w' .. k .. serial or h.o and '-' or '-' .. string.format('%d', math.ceil((now + HOST_TTL_MS) / HOUR_MS))
+  local n = h.n and num(h.n)
+  if n and string.format('%d', n) == h.n then h.n = n end  -- 9 bytes, not 14
+  local body = next(h) and cmsgpack.pack(h) or ''
+  if #head + #body < RECORD_BYTES then
+    write_record(host, head, body)
+    redis.call('DEL', key)
+    return
+  end
+  if set then redis.call('HSET', key, unpack(set)) end
+  if s then
+    redis.call('HSET', key, 's', s, 't', serial, 'k', k)
+    redis.call('HDEL', key, 'q', 'g')
+  else
+    redis.call('HDEL', key, unpack(SPENT))
+  end
+  if s or h.o then redis.call('PERSIST', key) else redis.call('PEXPIRE', key, HOST_TTL_MS) end
+end
+
+-- Packs a host again that was taken out of its bucket, if it got no active place.
+local function stow_again(host)
+  local h = on(TAG .. 'host:' .. host, 'HMGET', 's', 'k', 't')
+  if not h[1] then stow(host) elseif h[1] == 'w' then stow(host, nil, 'w', h[2] or '9', h[3] or '0') end
+end
