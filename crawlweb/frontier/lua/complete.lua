@@ -73,8 +73,9 @@ local function keep_crawl_delay(h, set, origin, delay_ms)
 end
 
 -- An origin had a page.
-local function keep_origin(h, set, origin)
+local function keep_origin(host, h, set, origin)
   local kept = h.v or '|'
+  origin = short_origin(host, origin)
   if origin == '' or string.find(kept, '|' .. origin .. '|', 1, true) then return end
   if #kept > KNOWN_BYTES then kept = string.match(kept, '^|[^|]*(|.*)$') end
   put(set, 'v', kept .. origin .. '|')
@@ -166,7 +167,7 @@ for i, op in ipairs(ops) do
     if h.most == 1 then next_ms = math.max(next_ms, now - age + delay_ms) end
     if h.x and not signs.o and not signs.p then on(key, 'HDEL', 'x', 'xr') end
   end
-  if signs.k == 0 then keep_origin(h, set, origin) end
+  if signs.k == 0 then keep_origin(host, h, set, origin) end
   if signs.k then rest_ms = math.max(rest_ms, refused_ms(h, set, signs.k)) end
   if is_held then
     out[#out + 1] = 'k'

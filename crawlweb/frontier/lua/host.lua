@@ -10,7 +10,7 @@
 --   b  msgpack: origins in trouble → {u blocked until ms, f failures in a row, s ms of the first of them, g gap ms, d dead until ms,
 --      m times dead, r reason, e last error, p 1: struggling, y 1: its URLs wait}
 --   h  how it looks: pages, share of refusals in millionths, since ms, times: a site that has blocked us (complete)
---   v  origins that had pages, `|` around each: the last few that were new
+--   v  origins that had pages (short_origin), `|` around each: the last few that were new
 --   x  dead until ms                 xr  why
 --   d  1: robots.txt disallowed its last URL, so leases show what comes next
 --   o  overrides: `delay-ms concurrency pause-until-ms below-minimum`, - for none
@@ -100,6 +100,15 @@ local function origin_of(host, entry)
   if sign == '+' then return 'https://www.' .. host end
   if sign == '*' then return 'http://www.' .. host end
   return string.match(url, '^https?://[^/?#]*') or ''
+end
+
+-- An origin in few letters: the sign that its entries have in place of it, if there is one.
+local function short_origin(host, origin)
+  if origin == 'https://' .. host then return '/' end
+  if origin == 'http://' .. host then return '-' end
+  if origin == 'https://www.' .. host then return '+' end
+  if origin == 'http://www.' .. host then return '*' end
+  return origin
 end
 
 -- Where the URLs of a blocked origin wait, first to be tried first: `score \t entry`.

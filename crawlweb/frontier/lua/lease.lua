@@ -41,7 +41,7 @@ local function row(token, host, h, entry, o)
   end
   local is_known = h.h and (num(string.match(h.h, '^%d+')) or 0) >= PAGES_KNOWN
   if h.v then
-    local name = origin_of(host, entry)
+    local name = short_origin(host, origin_of(host, entry))
     local has_pages = string.find(h.v, '|' .. name .. '|', 1, true)
     if has_pages then flags = flags + 1 end
     if not is_known or #h.v > (has_pages and #name + 2 or 1) then flags = flags + 4 end

@@ -1,32 +1,36 @@
--- Hosts without an active place: a short record each, about 40 in one hash. Uses common.
+-- Hosts without an active place: a short record each, up to a hundred in one hash. Uses common.
 --
 -- hosts:<bucket>   hash: host → `head \t body`
 --   head  waiting: w, its front queue (a digit), the serial of its token; idle: - and the hour since 1970 that it is forgotten in, if any
 --   body  msgpack, or nothing: its other fields (host.lua)
 -- What is too long for that keeps its hash. Where a record stands beside a hash with a state, a step broke off: the hash is right.
 --
--- Buckets get more one at a time, each with half of an older one (Litwin, "Linear Hashing", 1980), so no step moves more than a bucket. A secret
--- of the partition is the factor of the hash, or names could be made that share a bucket (Carter, Wegman, "Universal Classes of Hash Functions",
--- 1979).
+-- Buckets are split one at a time, in order, into four (Litwin, "Linear Hashing", 1980), so no step moves more than a bucket; into four, because
+-- a record is then moved only every second doubling. A secret of the partition is the factor of the hash, or names could be made that share a
+-- bucket (Carter, Wegman, "Universal Classes of Hash Functions", 1979).
 --
 -- ctr fields: hb buckets, hp records, hk records ever written, hs the secret
 
-local BUCKET_HOSTS = 40              -- on average; one not split for long has twice as many, and stays a listpack up to 128
+local BUCKET_HOSTS = 60              -- mean number at which splitting begins; it is over at 90, so that few have more than 128 (a listpack's most)
+local HOSTS_A_SPLIT = 30
 local RECORD_BYTES = 1000            -- at most: a longer value makes a hash table of the bucket (hash-max-listpack-value 1024)
-local SWEPT_EVERY = 64               -- records written until a bucket is looked through for hosts to be forgotten
+local SWEPT_EVERY = 256              -- records written until a bucket is looked through for hosts to be forgotten
 local HOUR_MS = 3600000
 local PRIME = 33554393               -- products with what is below it are exact
 local byte = string.byte
 
-local buckets, low, secret, records, written  -- low: the largest power of two that is not over `buckets`
+local low, split, secret, records, written  -- of `low` buckets, a power of four, the first `split` are split
+local found, found_key                      -- the host whose bucket was looked for last
 
 -- False: there is no record at all.
 local function open_records()
-  if buckets then return secret end
+  if low then return secret end
   local f = redis.call('HMGET', CTR, 'hb', 'hp', 'hk', 'hs')
-  buckets, records, written, secret = num(f[1]) or 1, num(f[2]) or 0, num(f[3]) or 0, num(f[4])
+  records, written, secret = num(f[2]) or 0, num(f[3]) or 0, num(f[4])
+  local buckets = num(f[1]) or 1
   low = 1
-  while low * 2 <= buckets do low = low * 2 end
+  while low * 4 <= buckets do low = low * 4 end
+  split = math.floor((buckets - low) / 3)
   return secret
 end
 
@@ -36,12 +40,18 @@ local function bucket_of(host)
     local a, b, c = byte(host, i, i + 2)
     hash = (hash * secret + a + (b or 0) * 256 + (c or 0) * 65536) % PRIME
   end
-  local b = hash * secret % PRIME % (2 * low)
-  return b < buckets and b or b - low
+  hash = hash * secret % PRIME
+  local b = hash % low
+  return b < split and hash % (4 * low) or b
 end
 
 local function bucket_key(number)
   return TAG .. 'hosts:' .. number
+end
+
+local function key_of(host)
+  if host ~= found then found, found_key = host, bucket_key(bucket_of(host)) end
+  return found_key
 end
 
 -- State ('-': idle), front queue, serial, body; nil for what is not ours, false for what is to be forgotten.
@@ -66,7 +76,7 @@ end
 -- As parse_record; nil if the host has no record.
 local function read_record(host)
   if not open_records() then return nil end
-  local key = bucket_key(bucket_of(host))
+  local key = key_of(host)
   local text = on(key, 'HGET', host)
   if not text then return nil end
   local s, k, serial, body = parse_record(text)
@@ -78,7 +88,7 @@ local function read_record(host)
 end
 
 local function drop_record(host)
-  forget_records(bucket_key(bucket_of(host)), {host})
+  forget_records(key_of(host), {host})
 end
 
 -- Fields of a record's body: [name, value, ...]; nil if it is not ours.
@@ -102,27 +112,25 @@ local function read_fields(host, body)
   return {}
 end
 
--- One bucket more. Until `hb` says so, all stands where it stood.
+-- Splits the next bucket. Until `hb` says so, all stands where it stood.
 local function split_bucket()
-  local old, new = buckets - low, buckets
+  local old, lists = split, {}
   local values = on(bucket_key(old), 'HGETALL')
-  buckets = buckets + 1
-  if buckets == 2 * low then low = buckets end
-  local kept, moved = {}, {}
+  split, found = split + 1, nil
+  for b = old, old + 3 * low, low do lists[b] = {} end
   for i = 1, #values, 2 do
-    local b = bucket_of(values[i])
-    local list = b == old and kept or b == new and moved or {}  -- neither: a split broke off
+    local list = lists[bucket_of(values[i])] or {}  -- none: an earlier split broke off
     list[#list + 1], list[#list + 2] = values[i], values[i + 1]
   end
-  local function fill(key, list)
+  local first = TAG .. 'hosts:split'
+  for b, list in pairs(lists) do
+    local key = b == old and first or bucket_key(b)
     redis.call('DEL', key)
     in_thousands(list, function(...) redis.call('HSET', key, ...) end)
   end
-  local halved = TAG .. 'hosts:halved'
-  fill(bucket_key(new), moved)
-  fill(halved, kept)
-  redis.call('HSET', CTR, 'hb', buckets)
-  if #kept > 0 then redis.call('RENAME', halved, bucket_key(old)) else redis.call('DEL', bucket_key(old)) end
+  redis.call('HSET', CTR, 'hb', low + 3 * split)
+  if #lists[old] > 0 then redis.call('RENAME', first, bucket_key(old)) else redis.call('DEL', bucket_key(old)) end
+  if split == low then low, split = 4 * low, 0 end
 end
 
 -- Looks through a bucket for hosts to be forgotten.
@@ -142,16 +150,16 @@ local function write_record(host, head, body)
     secret = 2 ^ 23 + num(string.sub(redis.sha1hex(CTR .. ARGV[1] .. string.format('%d', now)), 1, 6), 16)
     redis.call('HSET', CTR, 'hs', secret)
   end
-  if on(bucket_key(bucket_of(host)), 'HSET', host, head .. '\t' .. body) == 1 then
+  if on(key_of(host), 'HSET', host, head .. '\t' .. body) == 1 then
     records = records + 1
     count('hp')
   end
   written = written + 1
   count('hk')
-  if records > buckets * BUCKET_HOSTS then
+  if records > BUCKET_HOSTS * low + HOSTS_A_SPLIT * split then
     split_bucket()
   elseif written % SWEPT_EVERY == 0 then
-    sweep_bucket(written / SWEPT_EVERY % buckets)
+    sweep_bucket(written / SWEPT_EVERY % (low + 3 * split))
   end
 end
 

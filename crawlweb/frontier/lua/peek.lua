@@ -10,7 +10,7 @@ if values.err then values = {} end
 for i = 1, #values, 2 do
   if values[i] == 's' then return values end
 end
-local text = open_records() and redis.pcall('HGET', bucket_key(bucket_of(host)), host)
+local text = open_records() and redis.pcall('HGET', key_of(host), host)
 if type(text) ~= 'string' then return values end
 local s, k, serial, body = parse_record(text)
 if not s then return values end
