@@ -25,7 +25,7 @@ KEYS = (
         "partition",
         "hash",
         "last time, sequence number, counters: enq, done, dead, merged, requests, expired, late, quarantined, foreign, siblings, blocked; "
-        "of the buckets of hosts: hb, hp, hk, hs (lua/pack.lua)",
+        "of the buckets of hosts: hb, hp, hs (lua/pack.lua)",
     ),
     Key("front:<k>", "partition", "list", "front queue of priority k: host tokens `host \\t serial \\t entry or nothing`"),
     Key("host:<host>", "partition", "hash", "state, clock and quantum of a host that has an active place (fields: lua/host.lua)"),

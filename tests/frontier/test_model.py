@@ -166,8 +166,8 @@ WORKERS = st.integers(0, 1)
 PARTS = st.integers(0, 1)
 ITEMS = st.tuples(st.integers(0, 3), st.integers(0, 9), st.integers(0, 9), st.sampled_from([NORMAL, NORMAL, EXACT, UNCHECKED]))
 NAMES = ["back:", "park:", "host:", "front:0", "front:5", "front:9", "ready", "asleep", "wait", "leases", "leased", "exact", "dead"]
-NAMES += ["bloom", "bloom:0:0", "quarantine", "call:w0", "call:w1"]
-PLACES = ["back", "park", "front", "front", "wait", "wait:", "leases", "leased"]
+NAMES += ["bloom", "bloom:0:0", "quarantine", "call:w0", "call:w1", "hosts:0", "hosts:1", "hosts:2"]
+PLACES = ["back", "park", "front", "front", "wait", "wait:", "leases", "leased", "hosts"]
 JUNK = ["junk", "a\tb", "h\t1x\t/", "", "\0\xff", "h9.org\t7\tnope", "9\t1\t/x\t\t"]
 OUTCOMES = st.tuples(
     st.integers(0, 50),  # which lease
@@ -670,7 +670,7 @@ class FrontierModel(RuleBasedStateMachine):
             self.rig.sync.rpush(key, mark)
         elif kind:
             self.rig.sync.set(key, mark)
-        elif name.startswith(("ready", "asleep", "wait", "leases", "back:", "leased", "host:", "bloom", "call:")):
+        elif name.startswith(("ready", "asleep", "wait", "leases", "back:", "leased", "host:", "hosts:", "bloom", "call:")):
             self.rig.sync.rpush(key, mark)
         else:
             self.rig.sync.hset(key, "field", mark)
@@ -688,9 +688,10 @@ class FrontierModel(RuleBasedStateMachine):
             "wait:": b"list",
             "leases": b"zset",
             "leased": b"hash",
+            "hosts": b"hash",
         }
         kind = kinds[where]
-        names = {"back": f"back:{host}", "park": f"park:{host}", "front": "front:3", "wait:": f"wait:{host} http://{host}"}
+        names = {"back": f"back:{host}", "park": f"park:{host}", "front": "front:3", "wait:": f"wait:{host} http://{host}", "hosts": "hosts:0"}
         name = key(names.get(where, where), p)
         if sync.type(name) not in (b"none", kind):
             return
@@ -700,6 +701,8 @@ class FrontierModel(RuleBasedStateMachine):
             sync.lpush(name, junk)
         elif where == "wait":
             sync.zadd(name, {junk: self.rig.t + 1_000})
+        elif where == "hosts":
+            sync.hset(name, "junk.org", junk)
         elif sync.type(key("leases", p)) in (b"none", b"zset") and sync.type(key("leased", p)) in (b"none", b"hash"):
             sync.zadd(key("leases", p), {b"x:" + junk: self.rig.t + 1_000})
             if where == "leased":
@@ -909,9 +912,10 @@ class FrontierModel(RuleBasedStateMachine):
 
 
 class NarrowFrontierModel(FrontierModel):
-    """The same with queues of four, turns of three URLs and two active hosts a partition, so that hosts wait and URLs are parked."""
+    """The same with queues of four, turns of three URLs and two active hosts a partition, so that hosts wait and URLs are parked; with
+    buckets of one host."""
 
-    constants: ClassVar[dict[str, int]] = {"BACK_CAP": 4, "QUANTUM_URLS": 3}
+    constants: ClassVar[dict[str, int]] = {"BACK_CAP": 4, "QUANTUM_URLS": 3, "BUCKET_HOSTS": 1, "HOSTS_A_SPLIT": 1, "SWEPT_EVERY": 3}
     active_hosts: ClassVar[int | None] = 2
 
 

@@ -22,15 +22,22 @@ local function count(name, by)
   add[name] = (add[name] or 0) + (by or 1)
 end
 
+local on
+
+-- Moves a key that is not ours out of the way.
+local function move_aside(key)
+  local kind = redis.call('TYPE', key)['ok']
+  local aside = TAG .. 'foreign:' .. redis.call('HINCRBY', CTR, 'foreign', 1) .. ':' .. string.sub(key, #TAG + 1)
+  redis.call('RENAME', key, aside)
+  on(TAG .. 'quarantine', 'LPUSH', 'key\t' .. aside .. '\t' .. kind)
+end
+
 -- A command on a key. A key of another type is not ours: it is moved aside by name, and the command repeated.
-local function on(key, command, ...)
+on = function(key, command, ...)
   local r = redis.pcall(command, key, ...)
   if type(r) == 'table' and r.err then
     if string.sub(r.err, 1, 9) ~= 'WRONGTYPE' then error(r.err) end
-    local kind = redis.call('TYPE', key)['ok']
-    local aside = TAG .. 'foreign:' .. redis.call('HINCRBY', CTR, 'foreign', 1) .. ':' .. string.sub(key, #TAG + 1)
-    redis.call('RENAME', key, aside)
-    on(TAG .. 'quarantine', 'LPUSH', 'key\t' .. aside .. '\t' .. kind)
+    move_aside(key)
     r = redis.call(command, key, ...)
   end
   return r

@@ -55,7 +55,7 @@ end
 local function take_up(host, h)
   if not h.kept then return end
   local set = h.kept
-  for name in string.gmatch('skt', '.') do
+  for _, name in ipairs({'s', 'k', 't'}) do
     if h[name] then set[#set + 1], set[#set + 2] = name, h[name] end
   end
   if #set > 0 then redis.call('HSET', TAG .. 'host:' .. host, unpack(set)) end
@@ -68,6 +68,10 @@ local function state_of(host)
   if h[1] then return h[1], h[2], num(h[3]) or 0 end
   local s, _, serial, body = read_record(host)
   if not s then return nil, nil, num(h[3]) or 0 end
+  if h[3] then  -- a hash beside its record
+    take_up(host, look(host))
+    return s == 'w' and s or nil, serial, num(on(TAG .. 'host:' .. host, 'HGET', 'n')) or 0
+  end
   local kept, next_ms = read_fields(host, body), 0
   for i = 1, #kept, 2 do
     if kept[i] == 'n' then next_ms = num(kept[i + 1]) or 0 end
@@ -75,14 +79,14 @@ local function state_of(host)
   return s == 'w' and s or nil, serial, next_ms, kept
 end
 
--- What is to be known of a host to place a URL: {state, front queue, next-allowed time, body of its record}.
+-- What is to be known of a host to place a URL: {state, front queue, next-allowed time, its record ('': it has nothing)}.
 local function glance(host)
   local h = on(TAG .. 'host:' .. host, 'HMGET', 's', 'k', 'n')
   if h[1] then return h end
-  local s, k, _, body = read_record(host)
-  if s == 'w' then return {s, k, false, body} end
-  if s or not h[3] then return {false, false, false, body or ''} end
-  return h
+  local text = record_of(host)
+  if text and string.find(text, '^w%d%d+\t') then return {'w', string.sub(text, 2, 2), false, text} end
+  if text and read_record(host, text) then return {false, false, false, text} end
+  return h[3] and h or {false, false, false, ''}
 end
 
 -- Least ms from the end of a request to the next.

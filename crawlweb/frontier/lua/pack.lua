@@ -9,24 +9,24 @@
 -- a record is then moved only every second doubling. A secret of the partition is the factor of the hash, or names could be made that share a
 -- bucket (Carter, Wegman, "Universal Classes of Hash Functions", 1979).
 --
--- ctr fields: hb buckets, hp records, hk records ever written, hs the secret
+-- ctr fields: hb buckets, hp records, hs the secret
 
 local BUCKET_HOSTS = 60              -- mean number at which splitting begins; it is over at 90, so that few have more than 128 (a listpack's most)
 local HOSTS_A_SPLIT = 30
 local RECORD_BYTES = 1000            -- at most: a longer value makes a hash table of the bucket (hash-max-listpack-value 1024)
-local SWEPT_EVERY = 256              -- records written until a bucket is looked through for hosts to be forgotten
+local SWEPT_EVERY = 256              -- numbers given out (seq) until a bucket is looked through for hosts to be forgotten
 local HOUR_MS = 3600000
 local PRIME = 33554393               -- products with what is below it are exact
 local byte = string.byte
 
-local low, split, secret, records, written  -- of `low` buckets, a power of four, the first `split` are split
-local found, found_key                      -- the host whose bucket was looked for last
+local low, split, secret, records  -- of `low` buckets, a power of four, the first `split` are split: b into b, b + low, b + 2 low, b + 3 low
+local found, found_key             -- the host whose bucket was looked for last
 
 -- False: there is no record at all.
 local function open_records()
   if low then return secret end
-  local f = redis.call('HMGET', CTR, 'hb', 'hp', 'hk', 'hs')
-  records, written, secret = num(f[2]) or 0, num(f[3]) or 0, num(f[4])
+  local f = redis.call('HMGET', CTR, 'hb', 'hp', 'hs')
+  records, secret = num(f[2]) or 0, num(f[3])
   local buckets = num(f[1]) or 1
   low = 1
   while low * 4 <= buckets do low = low * 4 end
@@ -73,16 +73,18 @@ local function forget_records(key, hosts)
   end)
 end
 
--- As parse_record; nil if the host has no record.
-local function read_record(host)
-  if not open_records() then return nil end
-  local key = key_of(host)
-  local text = on(key, 'HGET', host)
+local function record_of(host)
+  return open_records() and on(key_of(host), 'HGET', host)
+end
+
+-- As parse_record; nil if the host has no record. `text`: it, if it was read.
+local function read_record(host, text)
+  text = text or record_of(host)
   if not text then return nil end
   local s, k, serial, body = parse_record(text)
   if s == nil then
-    quarantine(key, host .. '\t' .. text)
-    forget_records(key, {host})
+    quarantine(key_of(host), host .. '\t' .. text)
+    forget_records(key_of(host), {host})
   end
   return s or nil, k, serial, body
 end
@@ -95,6 +97,7 @@ end
 local function fields_of(body)
   local list = {}
   if body == '' then return list end
+  if #body >= RECORD_BYTES then return nil end
   local fine, map, more = pcall(cmsgpack.unpack, body)
   fine = fine and more == nil and type(map) == 'table'
   for name, value in pairs(fine and map or {}) do
@@ -125,7 +128,7 @@ local function split_bucket()
   local first = TAG .. 'hosts:split'
   for b, list in pairs(lists) do
     local key = b == old and first or bucket_key(b)
-    redis.call('DEL', key)
+    if redis.call('EXISTS', key) == 1 then move_aside(key) end
     in_thousands(list, function(...) redis.call('HSET', key, ...) end)
   end
   redis.call('HSET', CTR, 'hb', low + 3 * split)
@@ -133,9 +136,11 @@ local function split_bucket()
   if split == low then low, split = 4 * low, 0 end
 end
 
--- Looks through a bucket for hosts to be forgotten.
-local function sweep_bucket(number)
-  local key, gone = bucket_key(number), {}
+-- Looks through the i-th of all buckets, in any order, for hosts to be forgotten.
+local function sweep_bucket(i)
+  i = i % (low + 3 * split)
+  local b = i < low and i or (i - low) % split + low * (1 + math.floor((i - low) / split))
+  local key, gone = bucket_key(b), {}
   local values = on(key, 'HGETALL')
   for i = 1, #values, 2 do
     local s = parse_record(values[i + 1])
@@ -145,55 +150,51 @@ local function sweep_bucket(number)
   forget_records(key, gone)
 end
 
-local function write_record(host, head, body)
+-- `k`, `serial`: the front queue that its token stands in; nil: it is idle, until `hour` ('': for ever).
+local function write_record(host, body, k, serial, hour)
   if not open_records() then
     secret = 2 ^ 23 + num(string.sub(redis.sha1hex(CTR .. ARGV[1] .. string.format('%d', now)), 1, 6), 16)
     redis.call('HSET', CTR, 'hs', secret)
   end
-  if on(key_of(host), 'HSET', host, head .. '\t' .. body) == 1 then
+  if on(key_of(host), 'HSET', host, (k and 'w' .. k .. serial or '-' .. hour) .. '\t' .. body) == 1 then
     records = records + 1
     count('hp')
+    if records > BUCKET_HOSTS * low + HOSTS_A_SPLIT * split then split_bucket() end
   end
-  written = written + 1
-  count('hk')
-  if records > BUCKET_HOSTS * low + HOSTS_A_SPLIT * split then
-    split_bucket()
-  elseif written % SWEPT_EVERY == 0 then
-    sweep_bucket(written / SWEPT_EVERY % (low + 3 * split))
-  end
+  if k and seq % SWEPT_EVERY == 0 then sweep_bucket(seq / SWEPT_EVERY) end
 end
 
-local SPENT = {'s', 't', 'k', 'q', 'g'}  -- fields that the head holds, or that an active place has
+local SPENT = {'s', 't', 'k', 'q', 'g'}  -- fields that the head of a record holds, or that go with an active place
 
--- Packs a host that waits (s: w, its front queue, the serial of its token) or is idle. `set`: fields that are to be written first.
-local function stow(host, set, s, k, serial)
+-- Packs a host that waits (`k`, `serial`: see write_record) or is idle. `set`: fields that are to be written first.
+local function stow(host, set, k, serial)
   local key, h = TAG .. 'host:' .. host, {}
   local values = on(key, 'HGETALL')
-  if #values == 0 and not set and not s then return end
+  if #values == 0 and not set and not k then return end
   for i = 1, #values, 2 do h[values[i]] = values[i + 1] end
   for i = 1, set and #set or 0, 2 do h[set[i]] = set[i + 1] end
   for _, name in ipairs(SPENT) do h[name] = nil end
-  local head = s and 'w' .. k .. serial or h.o and '-' or '-' .. string.format('%d', math.ceil((now + HOST_TTL_MS) / HOUR_MS))
+  local hour = h.o and '' or string.format('%d', math.ceil((now + HOST_TTL_MS) / HOUR_MS))
   local n = h.n and num(h.n)
   if n and string.format('%d', n) == h.n then h.n = n end  -- 9 bytes, not 14
   local body = next(h) and cmsgpack.pack(h) or ''
-  if #head + #body < RECORD_BYTES then
-    write_record(host, head, body)
+  if #body < RECORD_BYTES then
+    write_record(host, body, k, serial, hour)
     redis.call('DEL', key)
     return
   end
   if set then redis.call('HSET', key, unpack(set)) end
-  if s then
-    redis.call('HSET', key, 's', s, 't', serial, 'k', k)
+  if k then
+    redis.call('HSET', key, 's', 'w', 't', serial, 'k', k)
     redis.call('HDEL', key, 'q', 'g')
   else
     redis.call('HDEL', key, unpack(SPENT))
   end
-  if s or h.o then redis.call('PERSIST', key) else redis.call('PEXPIRE', key, HOST_TTL_MS) end
+  if k or h.o then redis.call('PERSIST', key) else redis.call('PEXPIRE', key, HOST_TTL_MS) end
 end
 
 -- Packs a host again that was taken out of its bucket, if it got no active place.
 local function stow_again(host)
   local h = on(TAG .. 'host:' .. host, 'HMGET', 's', 'k', 't')
-  if not h[1] then stow(host) elseif h[1] == 'w' then stow(host, nil, 'w', h[2] or '9', h[3] or '0') end
+  if not h[1] then stow(host) elseif h[1] == 'w' then stow(host, nil, h[2] or '9', h[3] or '0') end
 end

@@ -123,7 +123,7 @@ local function settle(host, h, next_ms, left, until_ms, rests, set)
   if tokens > 0 and (left <= 0 or now >= until_ms) and not far then
     local k = math.max(0, math.min(9, math.floor(num(best) / PRIORITY_STEP)))  -- of the score: the entry may not be ours
     k = string.format('%d', k)
-    stow(host, set, 'w', k, push_token(host, k, ''))
+    stow(host, set, k, push_token(host, k, ''))
     return 'w'
   end
   local s = far and 'a' or 'r'
@@ -155,10 +155,10 @@ local function land(host, h, next_ms, left, rests, set)
   if h.s == 'b' then rouse(host, next_ms) end
 end
 
--- A host waits. `h`: see place_new.
+-- A host whose token was pushed waits. `h`: see place_new.
 local function wait(host, h, k, serial)
   if h[4] then
-    write_record(host, 'w' .. k .. serial, h[4])
+    write_record(host, string.match(h[4], '\t(.*)$') or '', k, serial)
   else
     on(TAG .. 'host:' .. host, 'HSET', 's', 'w', 't', serial, 'k', k)
     if not h[1] and h[3] then redis.call('PERSIST', TAG .. 'host:' .. host) end
