@@ -2,9 +2,9 @@
 
     python bench/memory_hosts.py [--hosts 100000] [--binary redis-server]
 
-One partition, one URL a host at a time, delay 1 s, no persistence, names of 20 characters. Bytes are what the data costs by MEMORY STATS, tables of keys
-included, without the seen-set and the front queues; CPU is the server's own (INFO cpu, user + sys). Hosts come in batches of 200 (enqueue), 64 (lease,
-complete).
+One partition, one URL a host at a time, delay 1 s, no persistence, names of 20 characters. Bytes are what the data costs by MEMORY STATS,
+tables of keys included, without the seen-set and the front queues; CPU is the server's own (INFO cpu, user + sys). Hosts come in batches of
+200 (enqueue) and 64 (lease, complete).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 
 import redis
 from frontier import start
@@ -69,7 +69,10 @@ class Bench:
         us = (cpu_us() - begun) / len(self.hosts)
         fields = self.sync.hgetall(self.f.key(0, f"host:{self.hosts[0]}"))
         size = self.sync.memory_usage(self.f.key(0, f"host:{self.hosts[0]}"))
-        print(f"{what:46} {us:8.2f} {self.bytes_a_host():8.0f}   {f'hash of {len(fields)} fields, {size} B' if size else 'no hash'}{note}", flush=True)
+        print(
+            f"{what:46} {us:8.2f} {self.bytes_a_host():8.0f}   {f'hash of {len(fields)} fields, {size} B' if size else 'no hash'}{note}",
+            flush=True,
+        )
 
     async def enqueue(self, path: str) -> None:
         """A URL of about 61 bytes for each host."""
@@ -100,7 +103,7 @@ class Bench:
 async def run(hosts: int, socket: str) -> None:
     bench = Bench(socket, hosts)
     await bench.begin(hosts)
-    print(f"{'':46} {'µs/host':>8} {'B/host':>8}   what host:<host> is")
+    print(f"{'':46} {'µs/host':>8} {'B/host':>8}   hash host:<host>")
     await bench.step("waiting: first URL, in its token", lambda: bench.enqueue("00000001"))
     await bench.step("active: promoted", bench.promote)
     await bench.step("in flight: leased", bench.lease)

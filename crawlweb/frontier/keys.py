@@ -24,12 +24,17 @@ KEYS = (
         "ctr",
         "partition",
         "hash",
-        "last time, sequence number, counters: enq, done, dead, merged, requests, expired, late, quarantined, foreign, siblings, blocked; "
-        "of the buckets of hosts: hb, hp, hs (lua/pack.lua)",
+        "last time, sequence number, buckets of hosts (hb, hs), "
+        "counters: enq, done, dead, merged, requests, expired, late, quarantined, foreign, siblings, blocked, packed",
     ),
     Key("front:<k>", "partition", "list", "front queue of priority k: host tokens `host \\t serial \\t entry or nothing`"),
     Key("host:<host>", "partition", "hash", "state, clock and quantum of a host that has an active place (fields: lua/host.lua)"),
-    Key("hosts:<bucket>", "partition", "hash", "hosts that wait or are idle: a record each (lua/pack.lua), forgotten 30 d after the last URL"),
+    Key(
+        "hosts:<bucket>",
+        "partition",
+        "hash",
+        "records of hosts that wait or are idle (lua/pack.lua), forgotten 30 d after the last URL",
+    ),
     Key("back:<host>", "partition", "zset", "back queue: the host's next URLs, at most 64, by priority and sequence number"),
     Key("park:<host>", "partition", "list", "the rest of the host's URLs, oldest first"),
     Key("ready", "partition", "zset", "active hosts by next-allowed time, ms"),

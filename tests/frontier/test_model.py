@@ -691,7 +691,13 @@ class FrontierModel(RuleBasedStateMachine):
             "hosts": b"hash",
         }
         kind = kinds[where]
-        names = {"back": f"back:{host}", "park": f"park:{host}", "front": "front:3", "wait:": f"wait:{host} http://{host}", "hosts": "hosts:0"}
+        names = {
+            "back": f"back:{host}",
+            "park": f"park:{host}",
+            "front": "front:3",
+            "wait:": f"wait:{host} http://{host}",
+            "hosts": "hosts:0",
+        }
         name = key(names.get(where, where), p)
         if sync.type(name) not in (b"none", kind):
             return

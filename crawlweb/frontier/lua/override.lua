@@ -13,6 +13,7 @@ take_up(host, look(host))
 if text ~= '' then
   on(TAG .. 'overrides', 'HSET', host, text)
   on(key, 'HSET', 'o', text)
+  redis.call('HSETNX', key, 'n', 0)  -- it stays a host that is known
 else
   on(TAG .. 'overrides', 'HDEL', host)
   on(key, 'HDEL', 'o')

@@ -9,7 +9,7 @@
 -- a record is then moved only every second doubling. A secret of the partition is the factor of the hash, or names could be made that share a
 -- bucket (Carter, Wegman, "Universal Classes of Hash Functions", 1979).
 --
--- ctr fields: hb buckets, hp records, hs the secret
+-- ctr fields: hb buckets, packed records, hs the secret
 
 local BUCKET_HOSTS = 60              -- mean number at which splitting begins; it is over at 90, so that few have more than 128 (a listpack's most)
 local HOSTS_A_SPLIT = 30
@@ -25,7 +25,7 @@ local found, found_key             -- the host whose bucket was looked for last
 -- False: there is no record at all.
 local function open_records()
   if low then return secret end
-  local f = redis.call('HMGET', CTR, 'hb', 'hp', 'hs')
+  local f = redis.call('HMGET', CTR, 'hb', 'packed', 'hs')
   records, secret = num(f[2]) or 0, num(f[3])
   local buckets = num(f[1]) or 1
   low = 1
@@ -69,7 +69,7 @@ local function forget_records(key, hosts)
   in_thousands(hosts, function(...)
     local n = on(key, 'HDEL', ...)
     records = records - n
-    count('hp', -n)
+    count('packed', -n)
   end)
 end
 
@@ -125,7 +125,7 @@ local function split_bucket()
     local list = lists[bucket_of(values[i])] or {}  -- none: an earlier split broke off
     list[#list + 1], list[#list + 2] = values[i], values[i + 1]
   end
-  local first = TAG .. 'hosts:split'
+  local first = bucket_key('split')
   for b, list in pairs(lists) do
     local key = b == old and first or bucket_key(b)
     if redis.call('EXISTS', key) == 1 then move_aside(key) end
@@ -158,7 +158,7 @@ local function write_record(host, body, k, serial, hour)
   end
   if on(key_of(host), 'HSET', host, (k and 'w' .. k .. serial or '-' .. hour) .. '\t' .. body) == 1 then
     records = records + 1
-    count('hp')
+    count('packed')
     if records > BUCKET_HOSTS * low + HOSTS_A_SPLIT * split then split_bucket() end
   end
   if k and seq % SWEPT_EVERY == 0 then sweep_bucket(seq / SWEPT_EVERY) end
