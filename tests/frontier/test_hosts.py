@@ -384,11 +384,11 @@ def test_an_override_of_a_host_that_nobody_knows_is_packed_for_ever_and_may_be_t
 
 
 def test_news_of_a_host_that_has_no_urls_is_packed_with_the_rest(rig: Rig) -> None:
-    go_idle(rig, h="2 0 0 0")
+    go_idle(rig, h="2")
     rig.run(rig.f.tell("a.org", lambda lease: Outcome(lease, "d", rig.worker_s(), 0.25, page=PageSeen())))
     assert not has_hash(rig)
     known = rig.fields("a.org")
-    assert (known[b"l"], known[b"h"]) == (b"250", b"3 0 0 0")
+    assert (known[b"l"], known[b"h"]) == (b"250", b"3")
     rig.run(rig.f.tell("b.org", lambda lease: Outcome(lease, "d", rig.worker_s(), 0.25)))
     assert (has_hash(rig, "b.org"), rig.fields("b.org")[b"l"]) == (False, b"250")
     rig.check()

@@ -84,7 +84,7 @@ end
 -- Is this one page more of a site that has blocked us? Then ms that the host rests; may set it dead.
 local function refused_ms(h, set, page)
   local refused = page == 0 and 0 or 1
-  local pages, share, since, times = string.match(h.h or '0 0 0 0', '^(%d+) (%d+) (%d+) (%d+)$')
+  local pages, share, since, times = string.match(h.h or '', '^(%d*) ?(%d*) ?(%d*) ?(%d*)$')
   pages, share, since, times = num(pages) or 0, num(share) or 0, num(since) or 0, num(times) or 0
   if refused == 0 and pages >= PAGES_KNOWN and share == 0 then return 0 end
   local rest_ms = 0
@@ -103,7 +103,7 @@ local function refused_ms(h, set, page)
       put(set, 'xr', 'blocked')
     end
   end
-  put(set, 'h', ms(pages) .. ' ' .. ms(share) .. ' ' .. ms(since) .. ' ' .. ms(times))
+  put(set, 'h', ms(pages) .. (share > 0 and ' ' .. ms(share) .. ' ' .. ms(since) .. ' ' .. ms(times) or ''))
   return rest_ms
 end
 

@@ -9,7 +9,7 @@
 --   p  gap ms after push-back (429), halved by every answer
 --   b  msgpack: origins in trouble → {u blocked until ms, f failures in a row, s ms of the first of them, g gap ms, d dead until ms,
 --      m times dead, r reason, e last error, p 1: struggling, y 1: its URLs wait}
---   h  how it looks: pages, share of refusals in millionths, since ms, times: a site that has blocked us (complete)
+--   h  how it looks: pages, and if there were refusals, their share in millionths, since ms, times: a site that has blocked us (complete)
 --   v  origins that had pages (short_origin), `|` around each: the last few that were new
 --   x  dead until ms                 xr  why
 --   d  1: robots.txt disallowed its last URL, so leases show what comes next
