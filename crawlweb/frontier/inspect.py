@@ -1,4 +1,4 @@
-"""What an operator reads of a crawl: a host's place and clock, dead letters. Reads only; field by field as lua/host.lua writes them."""
+"""What an operator reads of a crawl: a host's place and clock, dead letters. Reads only; field by field as lua/host.lua has them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from redis.asyncio import Redis
 
 from ..errors import ConfigError, FrontierError
 from ..records import Entry
-from . import codec
+from . import codec, scripts
 from .frontier import Frontier
 from .keys import SCHEMA, crawl_key
 from .meta import OLDER
@@ -120,14 +120,15 @@ async def server_time(frontier: Frontier) -> float:
 async def host_view(frontier: Frontier, host: str) -> HostView | None:
     """None: nothing is known of the host."""
     p = frontier.partition_of(host)
-    values, last_now, back, park = await _read(
+    pairs, last_now, back, park = await _read(
         frontier,
-        ("HMGET", frontier.key(p, f"host:{host}"), *HOST_FIELDS),
+        ("EVAL", scripts.source("peek"), 1, frontier.key(p, "ctr"), frontier.worker, 0, host),
         ("HGET", frontier.key(p, "ctr"), "now"),
         ("ZCARD", frontier.key(p, f"back:{host}")),
         ("LLEN", frontier.key(p, f"park:{host}")),
     )
-    h = {name: value for name, value in zip(HOST_FIELDS, values or (), strict=False) if value is not None}
+    found = dict(zip(*[iter(pairs or ())] * 2, strict=True))
+    h = {name: found[name.encode()] for name in HOST_FIELDS if name.encode() in found}
     if not (h or back or park):
         return None
     now_ms = max(await server_time(frontier) * 1000, _number(last_now))

@@ -24,11 +24,17 @@ KEYS = (
         "ctr",
         "partition",
         "hash",
-        "last time, sequence number; tails: queues with a part on disk; long: entries of a long queue; counters: "
-        "enq, done, dead, merged, requests, expired, late, quarantined, foreign, siblings, blocked, unreadable",
+        "last time, sequence number; tails: queues with a part on disk; long: entries of a long queue; hb, hs: buckets of hosts; counters: "
+        "enq, done, dead, merged, requests, expired, late, quarantined, foreign, siblings, blocked, unreadable, packed",
     ),
     Key("front:<k>", "partition", "list", "front queue of priority k: host tokens `host \\t serial \\t entry or nothing`"),
-    Key("host:<host>", "partition", "hash", "state, clock and quantum of a host (fields: lua/host.lua); expires 30 d after its last URL"),
+    Key("host:<host>", "partition", "hash", "state, clock and quantum of a host that has an active place (fields: lua/host.lua)"),
+    Key(
+        "hosts:<bucket>",
+        "partition",
+        "hash",
+        "records of hosts that wait or are idle (lua/pack.lua), forgotten 30 d after the last URL",
+    ),
     Key("back:<host>", "partition", "zset", "back queue: the host's next URLs, at most 64, by priority and sequence number"),
     Key("park:<host>", "partition", "list", "the rest of the host's URLs, oldest first"),
     Key("park:<host>:chunks", "partition", "list", "names of the list's chunks on disk, next to be read first; so `front:<k>:chunks`"),

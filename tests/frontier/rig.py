@@ -162,8 +162,13 @@ class Rig:
         return [codec.decode(e, host).url for e in self.sync.zrange(self.key(f"back:{host}", partition), 0, -1)]
 
     def state(self, host: str, partition: int = 0) -> str | None:
-        s = self.sync.hget(self.key(f"host:{host}", partition), "s")
+        s = self.fields(host, partition).get(b"s")
         return s.decode() if s else None
+
+    def fields(self, host: str, partition: int = 0) -> dict[bytes, bytes]:
+        """What is kept of a host, packed or not."""
+        pairs: Any = self.sync.eval(scripts.source("peek"), 1, self.key("ctr", partition), "peek", 0, host)
+        return dict(zip(pairs[::2], pairs[1::2], strict=True))
 
     def check(self) -> dict[str, Any]:
         """Nothing is in no place."""

@@ -167,8 +167,8 @@ WORKERS = st.integers(0, 1)
 PARTS = st.integers(0, 1)
 ITEMS = st.tuples(st.integers(0, 3), st.integers(0, 9), st.integers(0, 9), st.sampled_from([NORMAL, NORMAL, EXACT, UNCHECKED]))
 NAMES = ["back:", "park:", "host:", "front:0", "front:5", "front:9", "ready", "asleep", "wait", "leases", "leased", "exact", "dead"]
-NAMES += ["seen", "seen:0", "bloom", "bloom:0:0", "quarantine", "call:w0", "call:w1"]
-PLACES = ["back", "park", "front", "front", "wait", "wait:", "leases", "leased"]
+NAMES += ["seen", "seen:0", "bloom", "bloom:0:0", "quarantine", "call:w0", "call:w1", "hosts:0", "hosts:1", "hosts:2"]
+PLACES = ["back", "park", "front", "front", "wait", "wait:", "leases", "leased", "hosts"]
 JUNK = ["junk", "a\tb", "h\t1x\t/", "", "\0\xff", "h9.org\t7\tnope", "9\t1\t/x\t\t"]
 OUTCOMES = st.tuples(
     st.integers(0, 50),  # which lease
@@ -672,7 +672,7 @@ class FrontierModel(RuleBasedStateMachine):
             self.rig.sync.rpush(key, mark)
         elif kind:
             self.rig.sync.set(key, mark)
-        elif name.startswith(("ready", "asleep", "wait", "leases", "back:", "leased", "host:", "bloom", "seen", "call:")):
+        elif name.startswith(("ready", "asleep", "wait", "leases", "back:", "leased", "host:", "hosts:", "bloom", "seen", "call:")):
             self.rig.sync.rpush(key, mark)
         else:
             self.rig.sync.hset(key, "field", mark)
@@ -690,9 +690,16 @@ class FrontierModel(RuleBasedStateMachine):
             "wait:": b"list",
             "leases": b"zset",
             "leased": b"hash",
+            "hosts": b"hash",
         }
         kind = kinds[where]
-        names = {"back": f"back:{host}", "park": f"park:{host}", "front": "front:3", "wait:": f"wait:{host} http://{host}"}
+        names = {
+            "back": f"back:{host}",
+            "park": f"park:{host}",
+            "front": "front:3",
+            "wait:": f"wait:{host} http://{host}",
+            "hosts": "hosts:0",
+        }
         name = key(names.get(where, where), p)
         if sync.type(name) not in (b"none", kind):
             return
@@ -702,6 +709,8 @@ class FrontierModel(RuleBasedStateMachine):
             sync.lpush(name, junk)
         elif where == "wait":
             sync.zadd(name, {junk: self.rig.t + 1_000})
+        elif where == "hosts":
+            sync.hset(name, "junk.org", junk)
         elif sync.type(key("leases", p)) in (b"none", b"zset") and sync.type(key("leased", p)) in (b"none", b"hash"):
             sync.zadd(key("leases", p), {b"x:" + junk: self.rig.t + 1_000})
             if where == "leased":
@@ -785,7 +794,7 @@ class FrontierModel(RuleBasedStateMachine):
     def redis_knows_the_trouble_that_the_model_knows(self) -> None:
         for p, names in enumerate(self.names):
             for name in names:
-                packed = self.rig.sync.hget(self.rig.key(f"host:{name}", p), "b") if self.is_kind(f"host:{name}", p, b"hash") else None
+                packed = self.rig.fields(name, p).get(b"b")
                 rows = msgpack.unpackb(packed) if packed else {}
                 found = {origin: (row.get("f", 0), row.get("s"), row.get("g", 0), row.get("u", 0)) for origin, row in rows.items() if row}
                 model = {
@@ -919,9 +928,10 @@ class FrontierModel(RuleBasedStateMachine):
 
 
 class NarrowFrontierModel(FrontierModel):
-    """The same with queues of four, turns of three URLs and two active hosts a partition, so that hosts wait and URLs are parked."""
+    """The same with queues of four, turns of three URLs and two active hosts a partition, so that hosts wait and URLs are parked; with
+    buckets of one host."""
 
-    constants: ClassVar[dict[str, int]] = {"BACK_CAP": 4, "QUANTUM_URLS": 3}
+    constants: ClassVar[dict[str, int]] = {"BACK_CAP": 4, "QUANTUM_URLS": 3, "BUCKET_HOSTS": 1, "HOSTS_A_SPLIT": 1, "SWEPT_EVERY": 3}
     active_hosts: ClassVar[int | None] = 2
 
 

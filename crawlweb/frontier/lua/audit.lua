@@ -1,5 +1,5 @@
 -- audit: counts every URL and host of the partition by the state it is in, and those in none. Reads all of it: not for a hot path.
--- uses: time common
+-- uses: time common pack
 --
 -- ARGV[3]  msgpack {host: serial of its token} of all tokens that are in chunks, or nil: not known
 -- Returns  msgpack {inline, back, park, cold, wait, leased, dead (URLs) · waiting, ready, asleep, inflight (hosts) · pending (enqueued - done by the
@@ -37,6 +37,27 @@ for q in pairs(queues) do
 end
 for chunk, q in pairs(chunks) do lost(1, chunk .. ' is not in ' .. q) end
 local tokens_in_chunks = ARGV[3] ~= '' and cmsgpack.unpack(ARGV[3]) or nil
+local function state(host)
+  local h = on(TAG .. 'host:' .. host, 'HMGET', 's', 't', 'f')
+  if h[1] then return h[1], h[2], h[3] end
+  local s, _, serial, body = read_record(host)
+  if s ~= 'w' then return nil end
+  local fields, f = read_fields(host, body), nil
+  for i = 1, #fields, 2 do
+    if fields[i] == 'f' then f = tostring(fields[i + 1]) end
+  end
+  return s, serial, f
+end
+-- A host that says where it is, and is not there: its token may be in a chunk.
+local function nowhere(host, s, serial, k)
+  if s == 'w' and queues['front:' .. k] and (not tokens_in_chunks or tokens_in_chunks[host] == serial) then
+    at(host, 'waiting')
+    r.waiting = r.waiting + 1
+  else
+    lost(1, host .. ' is in no place but says ' .. s)
+  end
+end
+local stateless = {}  -- hosts with a token and no record: promote takes their URLs for what they are
 
 for k = 0, 9 do
   local front, tokens_of_k = TAG .. 'front:' .. k, {}
@@ -47,9 +68,12 @@ for k = 0, 9 do
     local host, serial, entry = string.match(token, '^([^\t]+)\t(%d+)\t(.*)$')
     if host and (entry == '' or is_entry(entry)) then
       if entry ~= '' then r.inline = r.inline + 1 end
-      if on(TAG .. 'host:' .. host, 'HGET', 't') == serial then
+      local s, its = state(host)
+      if its == serial then
         at(host, 'waiting')
         r.waiting = r.waiting + 1
+      elseif not s then
+        stateless[host] = true
       end
     else
       r.foreign = r.foreign + 1
@@ -85,7 +109,7 @@ for host, n in pairs(flights) do  -- several, or another place too, where an ove
   if not places[host] then
     at(host, 'inflight')
   end
-  if (n > 1 or places[host] ~= 'inflight') and tostring(n) ~= on(TAG .. 'host:' .. host, 'HGET', 'f') then
+  if (n > 1 or places[host] ~= 'inflight') and tostring(n) ~= select(3, state(host)) then
     lost(1, host .. ' is ' .. places[host] .. ' with ' .. n .. ' leases')
   end
 end
@@ -103,12 +127,16 @@ repeat
     if kind == 'host' and not places[host] and not urls[name] then
       urls[name] = true
       local h = on(name, 'HMGET', 's', 't', 'k')
-      local in_chunk = h[1] == 'w' and queues['front:' .. h[3]] and (not tokens_in_chunks or tokens_in_chunks[host] == h[2])
-      if in_chunk then
-        at(host, 'waiting')
-        r.waiting = r.waiting + 1
-      elseif h[1] then
-        lost(1, host .. ' is in no place but says ' .. h[1])
+      if h[1] then nowhere(host, h[1], h[2], h[3]) end
+    elseif kind == 'hosts' and num(host) and not urls[name] then
+      urls[name] = true
+      local records_here = on(name, 'HGETALL')
+      for i = 1, #records_here, 2 do
+        local packed = records_here[i]
+        if not places[packed] and state(packed) == 'w' then
+          local _, k, serial = read_record(packed)
+          nowhere(packed, 'w', serial, k)
+        end
       end
     elseif (kind == 'back' or kind == 'park' or kind == 'wait') and not string.find(name, ':chunks$') and not urls[name] then
       urls[name] = true
@@ -129,11 +157,11 @@ for q, n in pairs(queues) do
   if host then homes[host] = (homes[host] or 0) + n end
 end
 for host, n in pairs(homes) do
-  if not places[host] then lost(n, 'URLs of ' .. host .. ', which is in no place') end
+  if not places[host] and not stateless[host] then lost(n, 'URLs of ' .. host .. ', which is in no place') end
 end
 local STATE = {waiting = 'w', ready = 'r', asleep = 'ab', inflight = 'f'}
 for host, place in pairs(places) do
-  local s = on(TAG .. 'host:' .. host, 'HGET', 's')
+  local s = state(host)
   if not s or not string.find(STATE[place] or '', s, 1, true) then lost(1, host .. ' is ' .. place .. ' but says ' .. tostring(s)) end
 end
 local f = redis.call('HMGET', CTR, 'enq', 'done')

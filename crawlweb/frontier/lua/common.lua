@@ -23,15 +23,22 @@ local function count(name, by)
   add[name] = (add[name] or 0) + (by or 1)
 end
 
+local on
+
+-- Moves a key that is not ours out of the way.
+local function move_aside(key)
+  local kind = redis.call('TYPE', key)['ok']
+  local aside = TAG .. 'foreign:' .. redis.call('HINCRBY', CTR, 'foreign', 1) .. ':' .. string.sub(key, #TAG + 1)
+  redis.call('RENAME', key, aside)
+  on(TAG .. 'quarantine', 'LPUSH', 'key\t' .. aside .. '\t' .. kind)
+end
+
 -- A command on a key. A key of another type is not ours: it is moved aside by name, and the command repeated.
-local function on(key, command, ...)
+on = function(key, command, ...)
   local r = redis.pcall(command, key, ...)
   if type(r) == 'table' and r.err then
     if string.sub(r.err, 1, 9) ~= 'WRONGTYPE' then error(r.err) end
-    local kind = redis.call('TYPE', key)['ok']
-    local aside = TAG .. 'foreign:' .. redis.call('HINCRBY', CTR, 'foreign', 1) .. ':' .. string.sub(key, #TAG + 1)
-    redis.call('RENAME', key, aside)
-    on(TAG .. 'quarantine', 'LPUSH', 'key\t' .. aside .. '\t' .. kind)
+    move_aside(key)
     r = redis.call(command, key, ...)
   end
   return r
@@ -71,6 +78,11 @@ local function answer(step, text)
   on(CALL, 'HSET', step, ARGV[2], step .. '=', text)
   redis.call('PEXPIRE', CALL, 3600000)
   return text
+end
+
+-- Runs a function on lists of at most 1,000: a call takes 7,999 arguments.
+local function in_thousands(list, call)
+  for first = 1, #list, 1000 do call(unpack(list, first, math.min(first + 999, #list))) end
 end
 
 -- An entry is one of ours if it begins with priority, failures, expiries and a tab.

@@ -1,5 +1,5 @@
 -- complete: how leases ended. A release is one of the ways.
--- uses: time common host cold place trouble reclaim
+-- uses: time common pack host cold place trouble reclaim
 --
 -- ARGV[3]  minimum delay ms    ARGV[4] delay = at least this factor * average latency    ARGV[5] most ms of that latency part
 -- ARGV[6]  msgpack [[token, host, way, age, latency, wait, arg, robots, signs], ...]; token '': news of a host, without a lease
@@ -74,8 +74,9 @@ local function keep_crawl_delay(h, set, origin, delay_ms)
 end
 
 -- An origin had a page.
-local function keep_origin(h, set, origin)
+local function keep_origin(host, h, set, origin)
   local kept = h.v or '|'
+  origin = short_origin(host, origin)
   if origin == '' or string.find(kept, '|' .. origin .. '|', 1, true) then return end
   if #kept > KNOWN_BYTES then kept = string.match(kept, '^|[^|]*(|.*)$') end
   put(set, 'v', kept .. origin .. '|')
@@ -84,7 +85,7 @@ end
 -- Is this one page more of a site that has blocked us? Then ms that the host rests; may set it dead.
 local function refused_ms(h, set, page)
   local refused = page == 0 and 0 or 1
-  local pages, share, since, times = string.match(h.h or '0 0 0 0', '^(%d+) (%d+) (%d+) (%d+)$')
+  local pages, share, since, times = string.match(h.h or '', '^(%d*) ?(%d*) ?(%d*) ?(%d*)$')
   pages, share, since, times = num(pages) or 0, num(share) or 0, num(since) or 0, num(times) or 0
   if refused == 0 and pages >= PAGES_KNOWN and share == 0 then return 0 end
   local rest_ms = 0
@@ -103,7 +104,7 @@ local function refused_ms(h, set, page)
       put(set, 'xr', 'blocked')
     end
   end
-  put(set, 'h', ms(pages) .. ' ' .. ms(share) .. ' ' .. ms(since) .. ' ' .. ms(times))
+  put(set, 'h', ms(pages) .. (share > 0 and ' ' .. ms(share) .. ' ' .. ms(since) .. ' ' .. ms(times) or ''))
   return rest_ms
 end
 
@@ -117,6 +118,7 @@ for i, op in ipairs(ops) do
   signs = signs or {}
   local key = TAG .. 'host:' .. host
   local h = look(host)
+  take_up(host, h)
   local next_ms, rest_ms, set = h.next, 0, {}
   local found, score, entry = read_lease(not ended[token] and held[i])
   local is_held = found == host
@@ -166,7 +168,7 @@ for i, op in ipairs(ops) do
     if h.most == 1 then next_ms = math.max(next_ms, now - age + delay_ms) end
     if h.x and not signs.o and not signs.p then on(key, 'HDEL', 'x', 'xr') end
   end
-  if signs.k == 0 then keep_origin(h, set, origin) end
+  if signs.k == 0 then keep_origin(host, h, set, origin) end
   if signs.k then rest_ms = math.max(rest_ms, refused_ms(h, set, signs.k)) end
   if is_held then
     out[#out + 1] = 'k'
@@ -215,10 +217,10 @@ for i, op in ipairs(ops) do
     if age >= 0 or rest_ms > 0 or #set > 0 then
       put(set, 'n', ms(next_ms))
       on(key, 'HSET', unpack(set))
-      if not h.s and not h.o then redis.call('PEXPIRE', key, HOST_TTL_MS) end
     end
     if h.s == 'b' then rouse(host, next_ms) end  -- its origin may have answered
   end
+  if not h.s or h.s == 'w' then stow_again(host) end
 end
 end_leases(ended)
 finish()

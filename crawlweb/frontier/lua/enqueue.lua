@@ -1,5 +1,5 @@
 -- enqueue: marks new URLs as seen and places them, in one step.
--- uses: time common host cold place seen exact
+-- uses: time common pack host cold place seen exact
 --
 -- ARGV[3]  keys that the first Bloom layer of this partition is made for
 -- ARGV[4]  false-positive rate allowed (0.001)
@@ -38,7 +38,6 @@ if by_bloom then seen_open(expected, rate) end
 local out = {}
 for _, group in ipairs(groups) do
   local host = group[1]
-  local key = TAG .. 'host:' .. host
   local h, room
   for i = 2, #group, 3 do
     local id, entry = group[i], group[i + 2]
@@ -55,7 +54,7 @@ for _, group in ipairs(groups) do
         fresh = not known
       end
       if fresh then
-        if not h then h, room = on(key, 'HMGET', 's', 'k', 'n'), {} end
+        if not h then h, room = glance(host), {} end
         place_new(host, h, room, entry)
         if by_bloom and not known then mark_seen(id, expected, rate) end
         count('enq')

@@ -1,6 +1,6 @@
--- A host's hash, read at once. Uses common.
+-- A host's hash, read at once. Uses common, pack.
 --
--- host:<host> fields
+-- host:<host>, while the host has an active place (a host that waits or is idle: pack.lua). Fields:
 --   s  state: w waiting, r ready, f in flight, a asleep, b asleep because all its URLs are of blocked origins; none: no URL but in `wait`
 --   t  serial of its token           k  the token's front queue
 --   n  next-allowed ms               q, g  URLs left and end ms of its quantum
@@ -9,8 +9,8 @@
 --   p  gap ms after push-back (429), halved by every answer
 --   b  msgpack: origins in trouble → {u blocked until ms, f failures in a row, s ms of the first of them, g gap ms, d dead until ms,
 --      m times dead, r reason, e last error, p 1: struggling, y 1: its URLs wait}
---   h  how it looks: pages, share of refusals in millionths, since ms, times: a site that has blocked us (complete)
---   v  origins that had pages, `|` around each: the last few that were new
+--   h  how it looks: pages, and if there were refusals, their share in millionths, since ms, times: a site that has blocked us (complete)
+--   v  origins that had pages (short_origin), `|` around each: the last few that were new
 --   x  dead until ms                 xr  why
 --   d  1: robots.txt disallowed its last URL, so leases show what comes next
 --   o  overrides: `delay-ms concurrency pause-until-ms below-minimum`, - for none
@@ -28,9 +28,18 @@ local function unpacked(text)
   return map
 end
 
+-- `kept`: its fields, if they are of its record.
 local function look(host)
   local values, h = on(TAG .. 'host:' .. host, 'HGETALL'), {}
   for i = 1, #values, 2 do h[values[i]] = values[i + 1] end
+  if not h.s then
+    local s, k, serial, body = read_record(host)
+    if s then
+      h.kept = read_fields(host, body)
+      for i = 1, #h.kept, 2 do h[h.kept[i]] = h.kept[i + 1] end
+      if s == 'w' then h.s, h.k, h.t = s, k, serial end
+    end
+  end
   h.n, h.q, h.g, h.l = num(h.n), num(h.q), num(h.g), num(h.l)
   h.f, h.c, h.p, h.x = h.f and num(h.f), h.c and num(h.c), h.p and num(h.p), h.x and num(h.x)
   if h.b then h.b = unpacked(h.b) end
@@ -40,6 +49,44 @@ local function look(host)
     h.delay, h.most, h.paused, h.below = num(delay), num(most) or 1, num(paused) or 0, below == '1'
   end
   return h
+end
+
+-- Gives a host that was looked at its hash again, if it has none. Whoever does and gives it no active place has it packed (stow_again).
+local function take_up(host, h)
+  if not h.kept then return end
+  local set = h.kept
+  for _, name in ipairs({'s', 'k', 't'}) do
+    if h[name] then set[#set + 1], set[#set + 2] = name, h[name] end
+  end
+  if #set > 0 then redis.call('HSET', TAG .. 'host:' .. host, unpack(set)) end
+  drop_record(host)
+end
+
+-- State, serial of its token, next-allowed time of a host; its fields, if they are of its record.
+local function state_of(host)
+  local h = on(TAG .. 'host:' .. host, 'HMGET', 's', 't', 'n')
+  if h[1] then return h[1], h[2], num(h[3]) or 0 end
+  local s, _, serial, body = read_record(host)
+  if not s then return nil, nil, num(h[3]) or 0 end
+  if h[3] then  -- a hash beside its record
+    take_up(host, look(host))
+    return s == 'w' and s or nil, serial, num(on(TAG .. 'host:' .. host, 'HGET', 'n')) or 0
+  end
+  local kept, next_ms = read_fields(host, body), 0
+  for i = 1, #kept, 2 do
+    if kept[i] == 'n' then next_ms = num(kept[i + 1]) or 0 end
+  end
+  return s == 'w' and s or nil, serial, next_ms, kept
+end
+
+-- What is to be known of a host to place a URL: {state, front queue, next-allowed time, its record ('': it has nothing)}.
+local function glance(host)
+  local h = on(TAG .. 'host:' .. host, 'HMGET', 's', 'k', 'n')
+  if h[1] then return h end
+  local text = record_of(host)
+  if text and string.find(text, '^w%d%d+\t') then return {'w', string.sub(text, 2, 2), false, text} end
+  if text and read_record(host, text) then return {false, false, false, text} end
+  return h[3] and h or {false, false, false, ''}
 end
 
 -- Least ms from the end of a request to the next.
@@ -57,6 +104,15 @@ local function origin_of(host, entry)
   if sign == '+' then return 'https://www.' .. host end
   if sign == '*' then return 'http://www.' .. host end
   return string.match(url, '^https?://[^/?#]*') or ''
+end
+
+-- An origin in few letters: the sign that its entries have in place of it, if there is one.
+local function short_origin(host, origin)
+  if origin == 'https://' .. host then return '/' end
+  if origin == 'http://' .. host then return '-' end
+  if origin == 'https://www.' .. host then return '+' end
+  if origin == 'http://www.' .. host then return '*' end
+  return origin
 end
 
 -- Where the URLs of a blocked origin wait, first to be tried first: `score \t entry`.

@@ -1,5 +1,5 @@
 -- lease: the next URL of each host whose time has come, one a host, in flight until completed, released or expired.
--- uses: time common host cold place trouble reclaim promote
+-- uses: time common pack host cold place trouble reclaim promote
 --
 -- ARGV[3]  most leases (never over 1,000)    ARGV[4] ms that a lease lasts    ARGV[5] look-ahead ms: a lease may carry a not-before that is so far away
 -- ARGV[6]  hosts wanted active    ARGV[7] most tokens looked at    ARGV[8] most expired leases reclaimed (0: none)
@@ -43,7 +43,7 @@ local function row(token, host, h, entry, o)
   end
   local is_known = h.h and (num(string.match(h.h, '^%d+')) or 0) >= PAGES_KNOWN
   if h.v then
-    local name = origin_of(host, entry)
+    local name = short_origin(host, origin_of(host, entry))
     local has_pages = string.find(h.v, '|' .. name .. '|', 1, true)
     if has_pages then flags = flags + 1 end
     if not is_known or #h.v > (has_pages and #name + 2 or 1) then flags = flags + 4 end
@@ -82,9 +82,9 @@ for _, text in ipairs(on(TAG .. 'wait', 'ZRANGEBYSCORE', '-inf', string.format('
   local host, score, entry = string.match(text, '^([^\t]+)\t(%d+)\t(.*)$')
   if host and is_entry(entry) then
     back_put(host, num(score), entry)
-    local h = on(TAG .. 'host:' .. host, 'HMGET', 's', 'n')
-    if not h[1] then activate(host, num(h[2]) or 0) end
-    if h[1] == 'b' then rouse(host, num(h[2]) or 0) end
+    local s, _, next_ms, kept = state_of(host)
+    if not s then activate(host, next_ms, kept) end
+    if s == 'b' then rouse(host, next_ms) end
   else
     quarantine('wait', text)
   end

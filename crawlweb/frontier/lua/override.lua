@@ -1,5 +1,5 @@
 -- override: what an operator wants of a host, in place of what the crawler found.
--- uses: time common host cold place
+-- uses: time common pack host cold place
 --
 -- ARGV[3]  host    ARGV[4] text as in field o of the host; '': none any more
 -- Returns  1
@@ -10,10 +10,11 @@ local old = answered('o')
 if old ~= nil then return old or redis.error_reply('STALE') end
 local host, text = ARGV[3], ARGV[4]
 local key = TAG .. 'host:' .. host
+take_up(host, look(host))
 if text ~= '' then
   on(TAG .. 'overrides', 'HSET', host, text)
   on(key, 'HSET', 'o', text)
-  redis.call('PERSIST', key)
+  redis.call('HSETNX', key, 'n', 0)  -- it stays a host that is known
 else
   on(TAG .. 'overrides', 'HDEL', host)
   on(key, 'HDEL', 'o')
@@ -27,10 +28,8 @@ elseif h.s == 'r' and h.paused > now + REST_MS then
   redis.call('ZREM', TAG .. 'ready', host)
 elseif h.s == 'r' then
   on(TAG .. 'ready', 'ZADD', 'XX', string.format('%d', math.max(h.next, h.paused)), host)
-elseif not h.s and text == '' then
-  redis.call('PEXPIRE', key, HOST_TTL_MS)
-elseif not h.n then
-  redis.call('HSET', key, 'n', 0)
+elseif not h.s or h.s == 'w' then
+  stow_again(host)
 end
 finish()
 return answer('o', 1)

@@ -1,4 +1,4 @@
--- Where URLs and hosts are put. Uses common, host, cold.
+-- Where URLs and hosts are put. Uses common, pack, host, cold.
 
 -- Into the back queue at a score; true if it was not there. An entry that stands there already is one URL less, at the better place.
 local function back_add(host, score, entry)
@@ -74,24 +74,31 @@ local function add_to_active(host, entry, number, room)
   end
 end
 
--- A host token at the end of a front queue; `entry`: the URL that travels inline, or ''.
+-- A host token at the end of a front queue; `entry`: the URL that travels inline, or ''. Returns its serial.
 local function push_token(host, k, entry)
   seq = seq + 1
-  append('front:' .. k, host .. '\t' .. string.format('%d', seq) .. '\t' .. entry)
-  on(TAG .. 'host:' .. host, 'HSET', 's', 'w', 't', string.format('%d', seq), 'k', k)
   tokens = tokens + 1
+  local serial = string.format('%d', seq)
+  append('front:' .. k, host .. '\t' .. serial .. '\t' .. entry)
+  return serial
 end
 
--- Gives a host with URLs in its back queue an active place, or lets it sleep. Returns its state.
-local function activate(host, next_ms)
+-- Gives a host with URLs in its back queue an active place, or lets it sleep. `kept`: its fields, if they are of its record. Returns its state.
+local function activate(host, next_ms, kept)
   local key = TAG .. 'host:' .. host
   local at = math.max(next_ms, now)
   local far = at - now > ASLEEP_MS
   on(TAG .. (far and 'asleep' or 'ready'), 'ZADD', string.format('%d', at), host)
-  on(key, 'HSET', 's', far and 'a' or 'r', 'q', QUANTUM_URLS, 'g', string.format('%d', now + QUANTUM_MS))
-  redis.call('HDEL', key, 't', 'k')
-  redis.call('PERSIST', key)
-  return far and 'a' or 'r'
+  local s, until_ms = far and 'a' or 'r', string.format('%d', now + QUANTUM_MS)
+  if kept then
+    on(key, 'HSET', 's', s, 'q', QUANTUM_URLS, 'g', until_ms, unpack(kept))
+    drop_record(host)
+  else
+    on(key, 'HSET', 's', s, 'q', QUANTUM_URLS, 'g', until_ms)
+    redis.call('HDEL', key, 't', 'k')
+    redis.call('PERSIST', key)
+  end
+  return s
 end
 
 -- Where a host goes whose turn is over: idle, back into a front queue, asleep or ready. `rests`: it was told to wait, which is more than its
@@ -116,10 +123,7 @@ local function settle(host, h, next_ms, left, until_ms, rests, set)
     return 'a'
   end
   if not best and not blocked_ms then
-    if set then on(key, 'HSET', unpack(set)) end
-    redis.call('HDEL', key, 's', 'q', 'g', 't', 'k')
-    if next_ms == 0 then redis.call('HSET', key, 'n', 0) end  -- enqueue knows by it that the key expires
-    if not h.o then redis.call('PEXPIRE', key, HOST_TTL_MS) end
+    stow(host, set)
     return
   end
   if blocked_ms then
@@ -132,10 +136,9 @@ local function settle(host, h, next_ms, left, until_ms, rests, set)
     return s
   end
   if tokens > 0 and (left <= 0 or now >= until_ms) and not far then
-    if set then on(key, 'HSET', unpack(set)) end
     local k = math.max(0, math.min(9, math.floor(num(best) / PRIORITY_STEP)))  -- of the score: the entry may not be ours
-    push_token(host, string.format('%d', k), '')
-    redis.call('HDEL', key, 'q', 'g')
+    k = string.format('%d', k)
+    stow(host, set, k, push_token(host, k, ''))
     return 'w'
   end
   local s = far and 'a' or 'r'
@@ -167,13 +170,22 @@ local function land(host, h, next_ms, left, rests, set)
   if h.s == 'b' then rouse(host, next_ms) end
 end
 
--- A URL that is new here, or back from the dead. `h`: the host's s, k and n, kept up to date; `room`: see add_to_active.
+-- A host whose token was pushed waits. `h`: see place_new.
+local function wait(host, h, k, serial)
+  if h[4] then
+    write_record(host, string.match(h[4], '\t(.*)$') or '', k, serial)
+  else
+    on(TAG .. 'host:' .. host, 'HSET', 's', 'w', 't', serial, 'k', k)
+    if not h[1] and h[3] then redis.call('PERSIST', TAG .. 'host:' .. host) end
+  end
+  h[1], h[2] = 'w', k
+end
+
+-- A URL that is new here, or back from the dead. `h`: what `glance` says of the host, kept up to date; `room`: see add_to_active.
 local function place_new(host, h, room, entry)
   local k = string.sub(entry, 1, 1)
   if not h[1] then
-    push_token(host, k, entry)
-    if h[3] then redis.call('PERSIST', TAG .. 'host:' .. host) end
-    h[1], h[2] = 'w', k
+    wait(host, h, k, push_token(host, k, entry))
   elseif h[1] ~= 'w' then
     seq = seq + 1
     add_to_active(host, entry, seq, room)
@@ -184,8 +196,7 @@ local function place_new(host, h, room, entry)
   elseif k < h[2] then
     seq = seq + 1
     back_put(host, score_of(entry, seq), entry)
-    push_token(host, k, '')
-    h[2] = k
+    wait(host, h, k, push_token(host, k, ''))
   else
     append('park:' .. host, entry)
   end

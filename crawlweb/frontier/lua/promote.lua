@@ -37,18 +37,21 @@ local function promote(target, tokens_most)
     if not host or (entry ~= '' and not is_entry(entry)) then
       quarantine(front, token)
     else
-      local h = on(TAG .. 'host:' .. host, 'HMGET', 's', 't', 'n')
-      local waiting = h[1] == 'w' and h[2] == serial
-      if h[1] and h[1] ~= 'w' then
+      local s, its, next_ms, kept = state_of(host)
+      local waiting = s == 'w' and its == serial
+      if s and s ~= 'w' then
         if entry ~= '' then add_to_active(host, entry, num(serial), {}) end
-        if entry ~= '' and h[1] == 'b' then rouse(host, num(h[3]) or 0) end
-      elseif entry ~= '' or waiting then
+        if entry ~= '' and s == 'b' then rouse(host, next_ms) end
+      elseif entry ~= '' or waiting or not s then  -- none: its URLs are gone, or its record is
         if entry ~= '' then back_put(host, score_of(entry, num(serial)), entry) end
-        if refill(host) then
-          activate(host, num(h[3]) or 0)
+        local more, cold = refill(host)
+        if more then
+          activate(host, next_ms, kept)
           active = active + 1
-        else
-          settle(host, look(host), num(h[3]) or 0, 1, now + 1)
+        elseif s or cold then
+          local h = look(host)
+          take_up(host, h)
+          settle(host, h, next_ms, 1, now + 1)
         end
       end
     end

@@ -4,11 +4,6 @@
 
 local MAX_EXPIRIES = 3
 
--- Runs a function on lists of at most 1,000: a call takes 7,999 arguments.
-local function in_thousands(list, call)
-  for first = 1, #list, 1000 do call(unpack(list, first, math.min(first + 999, #list))) end
-end
-
 local function end_leases(tokens)
   in_thousands(tokens, function(...)
     redis.call('HDEL', TAG .. 'leased', ...)
@@ -46,6 +41,7 @@ local function reclaim(most, min_ms, factor, cap_ms)
       end_leases({token})
     else
       local h = look(host)
+      take_up(host, h)
       local next_ms = math.max(h.next, now + delay_of(h, min_ms, factor, cap_ms))
       count('expired')
       entry = bump(entry, 3)
@@ -56,6 +52,7 @@ local function reclaim(most, min_ms, factor, cap_ms)
       end
       end_leases({token})
       land(host, h, next_ms, h.q or 0, false, {'n', string.format('%d', next_ms)})
+      if not h.s or h.s == 'w' then stow_again(host) end
     end
   end
 end

@@ -1,5 +1,5 @@
 -- requeue: dead letters back into the frontier, as if they were new; their origin gets another chance.
--- uses: time common host cold place trouble
+-- uses: time common pack host cold place trouble
 --
 -- ARGV[3]  most dead letters looked at, oldest first    ARGV[4] reason, '' for any    ARGV[5] host, '' for any
 -- Returns  number requeued. One that does not match goes to the other end of the list, so as many looks as there are letters see all.
@@ -17,6 +17,7 @@ for _ = 1, math.min(num(ARGV[3]), on(dead, 'LLEN')) do
   if host and is_entry(entry) and (reason == '' or kind == reason) and (only == '' or host == only) then
     entry = string.sub(entry, 1, 1) .. '00' .. string.sub(entry, 4)
     local h = look(host)
+    take_up(host, h)
     if h.x then on(TAG .. 'host:' .. host, 'HDEL', 'x', 'xr', 'h') end
     local origin = origin_of(host, entry)
     if h.b and h.b[origin] then
@@ -24,6 +25,7 @@ for _ = 1, math.min(num(ARGV[3]), on(dead, 'LLEN')) do
       save(host, h.b)
     end
     place_new(host, {h.s, h.k or '9', h.n}, {}, entry)
+    if not h.s or h.s == 'w' then stow_again(host) end
     count('enq')
     moved = moved + 1
     redis.call('RPOP', dead)

@@ -1,5 +1,5 @@
 -- spill: long queues to disk and back. The files are a worker's matter; this swaps entries for the name of the chunk that holds them, and back.
--- uses: time common host cold place
+-- uses: time common pack host cold place
 --
 -- ARGV[3]  what    ARGV[4] queue (`front:<k>` or `park:<host>`), then
 --   cut    most entries, entries that the head keeps: moves the end of a long head to the left of the tail (while nothing is on disk)

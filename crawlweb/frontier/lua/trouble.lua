@@ -22,7 +22,7 @@ end
 
 -- Has the host anything else to do? Then it goes on.
 local function has_other_origin(host, h, origin)
-  if h.v and h.v ~= '|' .. origin .. '|' then return true end
+  if h.v and h.v ~= '|' .. short_origin(host, origin) .. '|' then return true end
   for _, entry in ipairs(on(TAG .. 'back:' .. host, 'ZRANGE', 0, VISIBLE - 1)) do
     if is_entry(entry) and origin_of(host, entry) ~= origin then return true end
   end
