@@ -351,7 +351,8 @@ def _described(view: HostView) -> Iterator[tuple[str, str]]:
         yield "crawl-delay", f"{delay_s:g} s of {origin}"
     if view.push_back_s:
         yield "push-back", f"{view.push_back_s:g} s after 429, halved by every answer"
-    yield "URLs", f"{view.back} in back, {view.park} in park, {view.wait} in wait, {view.in_flight} leased"
+    cold = f" and {view.cold} on disk" if view.cold else ""
+    yield "URLs", f"{view.back} in back, {view.park} in park{cold}, {view.wait} in wait, {view.in_flight} leased"
     for o in view.origins:
         dead = f"dead for {_span(o.dead_s)}" if o.dead_s else f"blocked for {_span(o.blocked_s)}" if o.blocked_s else "not blocked"
         yield (

@@ -50,8 +50,8 @@ class OriginTrouble:
 class HostView:
     """`front_queue`: where its token stands; a first URL that travels with it is in neither `back` nor `park`. `next_s`: until its next
     request may begin, pauses included. `delay_from`: minimum, crawl-delay, latency, override. `push_back_s`: gap after 429, halved by every
-    answer. `wait`: URLs that wait by themselves or for their origin. `dead_s`: left of being dead. `rests`: times in a row that it rested
-    because its pages look like refusals, since `refused_s`."""
+    answer. `cold`: of the park list, on disk. `wait`: URLs that wait by themselves or for their origin. `dead_s`: left of being dead. `rests`:
+    times in a row that it rested because its pages look like refusals, since `refused_s`."""
 
     host: str
     state: str
@@ -65,6 +65,7 @@ class HostView:
     in_flight: int
     back: int
     park: int
+    cold: int
     wait: int
     origins: tuple[OriginTrouble, ...]
     dead_s: float
@@ -120,13 +121,20 @@ async def server_time(frontier: Frontier) -> float:
 async def host_view(frontier: Frontier, host: str) -> HostView | None:
     """None: nothing is known of the host."""
     p = frontier.partition_of(host)
-    pairs, last_now, back, park = await _read(
+    ctr, park_key = frontier.key(p, "ctr"), frontier.key(p, f"park:{host}")
+    pairs = await frontier.patiently(lambda: scripts.run(frontier.redis, "peek", ctr, frontier.worker, 0, host))
+    last_now, back, head, tail, chunks = await _read(
         frontier,
-        ("EVAL", scripts.source("peek"), 1, frontier.key(p, "ctr"), frontier.worker, 0, host),
-        ("HGET", frontier.key(p, "ctr"), "now"),
+        ("HGET", ctr, "now"),
         ("ZCARD", frontier.key(p, f"back:{host}")),
-        ("LLEN", frontier.key(p, f"park:{host}")),
+        ("LLEN", park_key),
+        ("LLEN", f"{park_key}:tail"),
+        ("LRANGE", f"{park_key}:chunks", 0, -1),
     )
+    park = (head or 0) + (tail or 0)
+    infos = [
+        _text(info).split("\t") for info in await _read(frontier, *(("HGET", frontier.key(p, "cold"), chunk) for chunk in chunks or ()))
+    ]
     found = dict(zip(*[iter(pairs or ())] * 2, strict=True))
     h = {name: found[name.encode()] for name in HOST_FIELDS if name.encode() in found}
     if not (h or back or park):
@@ -160,7 +168,8 @@ async def host_view(frontier: Frontier, host: str) -> HostView | None:
         push_back_s=_number(h.get("p")) / 1000,
         in_flight=int(_number(h["f"])) if "f" in h else int(state == "f"),
         back=back or 0,
-        park=park or 0,
+        park=park,
+        cold=sum(int(_number(info[2]) - _number(info[1])) for info in infos if len(info) == 4),
         wait=sum(lengths) + await _waiting(frontier, p, host),
         origins=tuple(
             OriginTrouble(

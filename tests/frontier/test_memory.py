@@ -577,8 +577,12 @@ def test_stats_tell_it_and_closing_does_not_wait_for_redis(rig: Rig) -> None:
     told: dict[str, float] = {}
     rig.enqueue(link("a.org"))
     accounts = Accounts(rig.f, gauge=told.__setitem__)
+    rig.enqueue(*(link("b.org", f"/{n}") for n in range(3)))
+    assert len(rig.lease()) == 2
+    rig.enqueue(link("c.org"))
     rig.run(accounts.close())
     assert told["memory/pending_url"] > 60
+    assert told["memory/packed_host"] > 10
     assert told["memory/active_host"] > 100
     assert "memory/page_record" not in told
 
