@@ -50,8 +50,8 @@ class OriginTrouble:
 class HostView:
     """`front_queue`: where its token stands; a first URL that travels with it is in neither `back` nor `park`. `next_s`: until its next
     request may begin, pauses included. `delay_from`: minimum, crawl-delay, latency, override. `push_back_s`: gap after 429, halved by every
-    answer. `cold`: of the park list, on disk. `wait`: URLs that wait by themselves or for their origin. `dead_s`: left of being dead. `rests`:
-    times in a row that it rested because its pages look like refusals, since `refused_s`."""
+    answer. `cold`: of the park list, on disk. `wait`: URLs that wait by themselves or for their origin. `dead_s`: left of being dead.
+    `rests`: times in a row that it rested because its pages look like refusals, since `refused_s`."""
 
     host: str
     state: str
