@@ -1,10 +1,10 @@
 """Bytes and Redis CPU of a host: waiting, active, in flight, idle; through the client that workers use.
 
-    python bench/memory_hosts.py [--hosts 100000] [--binary redis-server]
+    python bench/memory_hosts.py [--hosts 100000] [--bucket 60] [--binary redis-server]
 
 One partition, one URL a host at a time, delay 1 s, no persistence, names of 20 characters. Bytes are what the data costs by MEMORY STATS,
 tables of keys included, without the seen-set and the front queues; CPU is the server's own (INFO cpu, user + sys). Hosts come in batches of
-200 (enqueue) and 64 (lease, complete).
+200 (enqueue) and 64 (lease, complete). `--bucket`: another size of the buckets of packed hosts (lua/pack.lua).
 """
 
 from __future__ import annotations
@@ -12,14 +12,17 @@ from __future__ import annotations
 import argparse
 import asyncio
 import random
+import re
 import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
+from functools import cache
 
 import redis
 from frontier import start
 
+from crawlweb.frontier import scripts
 from crawlweb.frontier.frontier import Frontier
 from crawlweb.frontier.rows import NORMAL, Lease, Limits, Link, Outcome, PageSeen
 from crawlweb.frontier.server import find_binary
@@ -59,7 +62,7 @@ class Bench:
         beside = sum(self.sync.memory_usage(name, samples=0) or 0 for name in names)
         return (self.used() - self.empty - beside) / len(self.hosts)
 
-    async def step(self, what: str, step: Callable[[], Awaitable[None]], note: str = "") -> None:
+    async def step(self, what: str, step: Callable[[], Awaitable[None]]) -> None:
         def cpu_us() -> float:
             info = self.sync.info("cpu")
             return 1e6 * float(info["used_cpu_user"] + info["used_cpu_sys"])
@@ -67,11 +70,10 @@ class Bench:
         begun = cpu_us()
         await step()
         us = (cpu_us() - begun) / len(self.hosts)
-        fields = self.sync.hgetall(self.f.key(0, f"host:{self.hosts[0]}"))
-        size = self.sync.memory_usage(self.f.key(0, f"host:{self.hosts[0]}"))
+        key = self.f.key(0, f"host:{self.hosts[0]}")
+        size = self.sync.memory_usage(key)
         print(
-            f"{what:46} {us:8.2f} {self.bytes_a_host():8.0f}   {f'hash of {len(fields)} fields, {size} B' if size else 'no hash'}{note}",
-            flush=True,
+            f"{what:46} {us:8.2f} {self.bytes_a_host():8.0f}   {f'{self.sync.hlen(key)} fields, {size} B' if size else 'none'}", flush=True
         )
 
     async def enqueue(self, path: str) -> None:
@@ -100,6 +102,16 @@ class Bench:
             await self.f.complete(0, [Outcome(x, "d", now, 0.123, page=PageSeen()) for x in leases])
 
 
+def resize_buckets(hosts: int) -> None:
+    text = scripts.source
+
+    def resized(step: str) -> str:
+        sizes = {"BUCKET_HOSTS": hosts, "HOSTS_A_SPLIT": (hosts + 1) // 2}
+        return re.sub(r"^local (BUCKET_HOSTS|HOSTS_A_SPLIT) = \d+", lambda m: f"local {m[1]} = {sizes[m[1]]}", text(step), flags=re.M)
+
+    scripts.source = cache(resized)
+
+
 async def run(hosts: int, socket: str) -> None:
     bench = Bench(socket, hosts)
     await bench.begin(hosts)
@@ -123,8 +135,11 @@ async def run(hosts: int, socket: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--hosts", type=int, default=100_000)
+    parser.add_argument("--bucket", type=int)
     parser.add_argument("--binary", default="")
     args = parser.parse_args()
+    if args.bucket:
+        resize_buckets(args.bucket)
     with tempfile.TemporaryDirectory(prefix="crawlweb-bench-") as folder:
         process = start(find_binary(args.binary), folder)
         try:

@@ -65,12 +65,9 @@ local function parse_record(text)
   return '-', nil, nil, body
 end
 
-local function forget_records(key, hosts)
-  in_thousands(hosts, function(...)
-    local n = on(key, 'HDEL', ...)
-    records = records - n
-    count('packed', -n)
-  end)
+local function forgotten(n)
+  records = records - n
+  count('packed', -n)
 end
 
 local function record_of(host)
@@ -84,13 +81,13 @@ local function read_record(host, text)
   local s, k, serial, body = parse_record(text)
   if s == nil then
     quarantine(key_of(host), host .. '\t' .. text)
-    forget_records(key_of(host), {host})
+    forgotten(on(key_of(host), 'HDEL', host))
   end
   return s or nil, k, serial, body
 end
 
 local function drop_record(host)
-  forget_records(key_of(host), {host})
+  forgotten(on(key_of(host), 'HDEL', host))
 end
 
 -- Fields of a record's body: [name, value, ...]; nil if it is not ours.
@@ -147,7 +144,7 @@ local function sweep_bucket(i)
     if s == nil then quarantine(key, values[i] .. '\t' .. values[i + 1]) end
     if not s then gone[#gone + 1] = values[i] end
   end
-  forget_records(key, gone)
+  in_thousands(gone, function(...) forgotten(redis.call('HDEL', key, ...)) end)
 end
 
 -- `k`, `serial`: the front queue that its token stands in; nil: it is idle, until `hour` ('': for ever).
