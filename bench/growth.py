@@ -6,8 +6,8 @@
     python bench/growth.py --seen exact
     python bench/growth.py --peer 200000                       scrapy-redis' memory for as many of the same URLs
 
-64 partitions, delay 0, no append-only file, batches of 200 links, hosts mixed at random: most URLs of a batch have a host each, the dearest
-order. At every step some lease calls of 64 and their completions are timed. Server and client have a core each.
+64 partitions, delay 0, no append-only file, batches of 200 links, seven in a row of one host (--group 1: each of another, the dearest
+order). At every step some lease calls of 64 and their completions are timed. Server and client have a core each.
 """
 
 from __future__ import annotations
@@ -46,16 +46,19 @@ BATCH = 200
 CALLS = 256
 
 
-def hosts_of_urls(urls: int, hosts: int, exponent: float) -> Any:
-    """The host's number of each URL, Zipf, every host at least once, shuffled."""
+def hosts_of_urls(urls: int, hosts: int, exponent: float, group: int) -> Any:
+    """The host's number of each URL, Zipf, every host at least once; shuffled in groups of one host's."""
     weights = 1.0 / np.arange(1, hosts + 1) ** exponent
     low, high = 0.0, float(urls)
     for _ in range(60):
         mid = (low + high) / 2
         low, high = (mid, high) if np.maximum(1, mid * weights).sum() < urls else (low, mid)
-    numbers = np.repeat(np.arange(hosts, dtype=np.int32), np.maximum(1, low * weights).astype(np.int64))
-    np.random.default_rng(1).shuffle(numbers)
-    return numbers[:urls]
+    counts = np.maximum(1, low * weights).astype(np.int64)
+    groups = np.repeat(np.arange(hosts, dtype=np.int32), -(-counts // group))
+    sizes = np.full(len(groups), group)
+    sizes[np.cumsum(-(-counts // group)) - 1] = (counts - 1) % group + 1
+    order = np.random.default_rng(1).permutation(len(groups))
+    return np.repeat(groups[order], sizes[order])[:urls]
 
 
 def make(host: int, n: int) -> Link:
@@ -163,7 +166,7 @@ class Growth:
 
 
 async def run(options: argparse.Namespace, folder: Path) -> None:
-    hosts = hosts_of_urls(options.urls, options.hosts, options.exponent)
+    hosts = hosts_of_urls(options.urls, options.hosts, options.exponent, options.group)
     growth = Growth(options, folder)
     if growth.spill:
         for p in range(PARTITIONS):
@@ -213,7 +216,7 @@ def peer(urls: int, options: argparse.Namespace, folder: Path) -> None:
     spider = Spider.from_crawler(get_crawler(Spider), name="s")
     queue, seen = PriorityQueue(server, spider, "%(spider)s:requests"), RFPDupeFilter(server, "s:dupefilter")
     empty = server.info("memory")["used_memory"]
-    numbers: Sequence[int] = hosts_of_urls(options.urls, options.hosts, options.exponent)[:urls].tolist()
+    numbers: Sequence[int] = hosts_of_urls(options.urls, options.hosts, options.exponent, options.group)[:urls].tolist()
     for n, host in enumerate(numbers):
         request = Request(make(host, n).entry.url)
         if not seen.request_seen(request):
@@ -226,6 +229,7 @@ def main() -> None:
     parser.add_argument("--urls", type=int, default=10_000_000)
     parser.add_argument("--hosts", type=int, default=1_000_000)
     parser.add_argument("--exponent", type=float, default=0.9)
+    parser.add_argument("--group", type=int, default=7, help="URLs of a host in a row; links of real pages in page order: 7")
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--expected", type=int, default=0, help="URLs that the seen-set is made for at first; default: all")
     parser.add_argument("--seen", choices=("bloom", "exact"), default="")
