@@ -26,7 +26,13 @@ def a_web(hosts: int = HOSTS) -> Web:
 def two_workers(folder: Path, **settings: object) -> Iterator[tuple[Web, Crawl, Crawl]]:
     """A web, and two crawlers with a Redis server between them."""
     with a_redis() as url, a_web() as web:
-        shared = {"REDIS_URL": url, "CRAWLWEB_MIN_DELAY_S": DELAY_S, "CONCURRENT_REQUESTS": 1, **settings}
+        shared = {
+            "REDIS_URL": url,
+            "CRAWLWEB_SPILL_URL": folder / "cold",
+            "CRAWLWEB_MIN_DELAY_S": DELAY_S,
+            "CONCURRENT_REQUESTS": 1,
+            **settings,
+        }
         with Crawl(folder / "one", web.dns_server, **shared) as one, Crawl(folder / "two", web.dns_server, **shared) as two:
             yield web, one, two
 
