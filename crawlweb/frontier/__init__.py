@@ -22,7 +22,7 @@ Where a URL is, and what moves it:
 Letters are ways to end a lease (lua/complete.lua). A short trouble of an origin rests the host, and moves no URL (lua/trouble.lua). Inline
 tokens go to disk as parked URLs do, by front:<k>:tail (lua/cold.lua, lua/spill.lua).
 
-Where a host with URLs is (`s` in host:<host>; a host whose URLs all wait by themselves is in none):
+Where a host with URLs is (`s` in host:<host>, or for w a record in hosts:<bucket>; a host whose URLs all wait by themselves is in none):
 
     w waiting    a token with serial t stands in front queue k             promote → r, a, b, none
     r ready      in `ready` at its next-allowed time                       lease → f, a, b, none (its origins are dead)

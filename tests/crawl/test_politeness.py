@@ -52,7 +52,7 @@ class Done:
 def crawlers(folder: Path, count: int, sites: Sequence[Site], **settings: object) -> Iterator[tuple[Web, list[Crawl]]]:
     with ExitStack() as stack:
         if count > 1:
-            settings["REDIS_URL"] = stack.enter_context(a_redis())
+            settings |= {"REDIS_URL": stack.enter_context(a_redis()), "CRAWLWEB_SPILL_URL": folder / "cold"}
         web = stack.enter_context(Web(seed=7, sites=sites))
         shared = {"CRAWLWEB_MIN_DELAY_S": DELAY_S, "CRAWLWEB_IP_DELAY_S": IP_DELAY_S, **SHORT, **settings}
         yield web, [stack.enter_context(Crawl(folder / str(number), web.dns_server, **shared)) for number in range(count)]

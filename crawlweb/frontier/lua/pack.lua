@@ -1,12 +1,12 @@
--- Hosts without an active place: a short record each, up to a hundred in one hash. Uses common.
+-- Hosts without an active place: a short record each, 15 to 90 in one hash. Uses common.
 --
 -- hosts:<bucket>   hash: host → `head \t body`
 --   head  waiting: w, its front queue (a digit), the serial of its token; idle: - and the hour since 1970 that it is forgotten in, if any
 --   body  msgpack, or nothing: its other fields (host.lua)
 -- What is too long for that keeps its hash. Where a record stands beside a hash with a state, a step broke off: the hash is right.
 --
--- Buckets are split one at a time, in order, into four (Litwin, "Linear Hashing", 1980), so no step moves more than a bucket; into four, because
--- a record is then moved only every second doubling. A secret of the partition is the factor of the hash, or names could be made that share a
+-- Buckets are split one at a time, in order, into four (Litwin, "Linear Hashing", 1980), so no record written moves more than a bucket; into four,
+-- because a record is then moved only every second doubling. A secret of the partition is the factor of the hash, or names could be made that share a
 -- bucket (Carter, Wegman, "Universal Classes of Hash Functions", 1979).
 --
 -- ctr fields: hb buckets, packed records, hs the secret
