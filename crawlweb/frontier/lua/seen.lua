@@ -64,15 +64,17 @@ local function make_segment(i, blocks, segment)
   on(TAG .. 'bloom:' .. i .. ':' .. segment, 'SETRANGE', size - 64, EMPTY)
 end
 
--- A segment of the next layer, once the newest is half full: all of them at the first write would stop the server for 1 ms each.
+-- A segment of the next layer, if it is time for one: all are made in the last tenth of the newest layer, since all of them at the first
+-- writes would stop the server for 1 ms each.
 local function make_ahead(expected, rate)
   local newest, i = layers[1], #layers
-  if (newest[4] + newest[5]) * 2 < newest[3] then return end
+  local due = ((newest[4] + newest[5]) / newest[3] - 0.9) * 10  -- share of the segments
+  if due < 0 then return end
   local f = redis.call('HMGET', TAG .. 'bloom', 'b' .. i, 'p' .. i)
   local blocks, made = num(f[1]), num(f[2]) or 0
   if not blocks then
     plan(i, expected, rate)
-  elseif made * SEGMENT_BLOCKS < blocks then
+  elseif made < due * math.ceil(blocks / SEGMENT_BLOCKS) and made * SEGMENT_BLOCKS < blocks then
     make_segment(i, blocks, made)
     redis.call('HSET', TAG .. 'bloom', 'p' .. i, made + 1)
   end
