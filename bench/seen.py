@@ -128,7 +128,7 @@ def powers(most: int) -> list[int]:
     return [*sizes, most]
 
 
-def bloom(most: int, expected: int, rate: float) -> None:
+def bloom(most: int, expected: int, rate: float, probes: bool) -> None:
     print(f"### Bloom filter, one partition, first layer for {expected:,} keys, allowed {rate:.3%}\n")
     print("| keys | layers | B a key | false positives | tries | rate | at most (95 %) | new keys taken for known |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |", flush=True)
@@ -143,15 +143,19 @@ def bloom(most: int, expected: int, rate: float) -> None:
                 step = min(size - count, 1_000_000)
                 hidden += seen.call(rng.randbytes(16 * step), "mark", 1000)
                 count += step
+            layers = int(client.hget("{seen:0}:bloom", "n") or 0)
+            stored = (used_bytes(client) - before) / size
+            if not probes:
+                print(f"| {size:,} | {layers} | {stored:.2f} | | | | | {hidden} ({hidden / size:.4%}) |", flush=True)
+                continue
             tries = 200_000 if size < 2**16 else 1_000_000
             hits = sum(seen.call(rng.randbytes(16 * 200_000), "test", 1000) for _ in range(tries // 200_000))
-            layers = int(client.hget("{seen:0}:bloom", "n") or 0)
             bound = upper_bound(hits, tries)
             worst = max(worst, bound)
-            stored = (used_bytes(client) - before) / size
             counted = f"{hits} | {tries:,} | {hits / tries:.4%} | {bound:.4%} | {hidden} ({hidden / size:.4%})"
             print(f"| {size:,} | {layers} | {stored:.2f} | {counted} |", flush=True)
-    print(f"\nThe largest upper bound is {worst:.4%}, {'under' if worst <= rate else 'OVER'} the {rate:.3%} allowed.\n", flush=True)
+    if probes:
+        print(f"\nThe largest upper bound is {worst:.4%}, {'under' if worst <= rate else 'OVER'} the {rate:.3%} allowed.\n", flush=True)
 
 
 def exact(most: int) -> None:
@@ -244,11 +248,12 @@ def main() -> None:
     parser.add_argument("--dupefilter", action="store_true")
     parser.add_argument("--most", type=int, default=2**22, help="keys at the end")
     parser.add_argument("--expected", type=int, default=1_000_000, help="CRAWLWEB_EXPECTED_URLS of the partition")
+    parser.add_argument("--no-probes", action="store_true", help="of the filter, memory only")
     parser.add_argument("--rate", type=float, default=0.001, help="CRAWLWEB_FALSE_POSITIVES")
     options = parser.parse_args()
     both = not (options.bloom or options.exact or options.dupefilter)
     if options.bloom or both:
-        bloom(options.most, options.expected, options.rate)
+        bloom(options.most, options.expected, options.rate, not options.no_probes)
     if options.exact or both:
         exact(options.most)
     if options.dupefilter:
