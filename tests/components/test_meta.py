@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
-import signal
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
@@ -385,7 +383,7 @@ def test_killed_workers_leave_no_permit_for_ever_and_no_page_too_many(redis_url:
 
     def end(process: subprocess.Popen[bytes], kill: bool) -> None:
         if kill:
-            os.kill(process.pid, signal.SIGKILL)
+            process.kill()  # if it has not ended by itself
         assert process.stdout
         process.stdout.read()
         process.stdout.close()
