@@ -6,8 +6,8 @@
     python bench/growth.py --seen exact
     python bench/growth.py --peer 200000                       scrapy-redis' memory for as many of the same URLs
 
-64 partitions, delay 0, no append-only file, batches of 200 links, seven in a row of one host (--group 1: each of another, the dearest
-order). At every step some lease calls of 64 and their completions are timed. Server and client have a core each.
+64 partitions, delay 0, no append-only file, batches of as many links as a worker sends, seven in a row of one host (--group 1: each of
+another, the dearest order). At every step some lease calls of 64 and their completions are timed. Server and client have a core each.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from crawlweb.frontier.accounts import Accounts  # noqa: E402
 from crawlweb.frontier.frontier import Frontier  # noqa: E402
 from crawlweb.frontier.rows import NORMAL, Limits, Link, Outcome  # noqa: E402
 from crawlweb.frontier.server import find_binary  # noqa: E402
+from crawlweb.outbox import LINK_BATCH  # noqa: E402
 from crawlweb.records import Entry  # noqa: E402
 from crawlweb.spill import Spill  # noqa: E402
 from crawlweb.store.chunks import ChunkStore  # noqa: E402
 
 PARTITIONS = 64
-BATCH = 200
 CALLS = 256
 
 
@@ -123,7 +123,7 @@ class Growth:
                 link = make(host, first + start_at + i)
                 p = self.frontier.partition_of(link.host)
                 waiting[p].append(link)
-                if len(waiting[p]) == BATCH:
+                if len(waiting[p]) == self.options.batch:
                     batches.append((p, waiting[p]))
                     waiting[p] = []
             begun, cpu = time.perf_counter(), self.cpu_us()
@@ -230,6 +230,7 @@ def main() -> None:
     parser.add_argument("--hosts", type=int, default=1_000_000)
     parser.add_argument("--exponent", type=float, default=0.9)
     parser.add_argument("--group", type=int, default=7, help="URLs of a host in a row; links of real pages in page order: 7")
+    parser.add_argument("--batch", type=int, default=LINK_BATCH, help="links a call; default: what a worker sends")
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--expected", type=int, default=0, help="URLs that the seen-set is made for at first; default: all")
     parser.add_argument("--seen", choices=("bloom", "exact"), default="")

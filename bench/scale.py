@@ -381,7 +381,7 @@ async def cost(redis: Redis, work: Coroutine[Any, Any, Any]) -> Cost:
 
 
 def batches(rng: random.Random, urls: int, hosts: int) -> list[list[Link]]:
-    """Batches of 200, ten URLs of a host in a row, hosts by Zipf's law; URLs of about 61 characters, referrers of 45."""
+    """Batches as workers send them, ten URLs of a host in a row, hosts by Zipf's law; URLs of about 61 characters, referrers of 45."""
     names = [f"{rng.getrandbits(48):x}.example" for _ in range(hosts)]
     weights = list(itertools.accumulate(1 / (rank + 1) ** 0.9 for rank in range(hosts)))
     made = []
