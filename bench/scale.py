@@ -136,7 +136,7 @@ SEGMENT_BLOCKS = constant("seen.lua", "SEGMENT_BLOCKS")
 FEW = constant("seen.lua", "FEW")
 BACK_CAP = constant("common.lua", "BACK_CAP")
 LEAST_CAPACITY = 1024
-EXPECTED_MARGIN = 1.2  # hosts differ in size, so partitions do; one that is over gets a second layer, twice as large
+EXPECTED_MARGIN = 1.2  # hosts differ in size, so partitions do; one that is over gets a second layer, as large
 LEASE_WINDOW_S = 0.2 * Limits().look_ahead_s  # a worker asks 0.8 of the look-ahead before the next host is due (worker.py)
 
 
@@ -183,7 +183,7 @@ def layers(keys: float, expected: float, rate: float) -> list[Layer]:
     made: list[Layer] = []
     while keys > 0 or not made:
         if len(made) == len(planned):
-            planned.append((planned[-1][0] * 2, left * 0.2))
+            planned.append((planned[-1][0] * (1 if left > 0.33 else 2), left * 0.2))  # each doubles the whole
             left *= 0.8
         capacity, share = planned[len(made)]
         made.append(Layer(capacity, min(keys, capacity), bits_for(rate * share)))

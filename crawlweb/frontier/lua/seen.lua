@@ -5,8 +5,8 @@
 -- A key sets one bit in each of a block's eight 64-bit sections: bytes 1-4 of the key choose the block, bytes 5-12 the bits.
 -- The layer for the keys that are expected takes 0.64 of the allowed rate (17 bits a key at 0.1 %); before it, where many are expected, comes
 -- a small one with 0.02, so that a crawl that stays small does not pay for what it expected. Of the rest, each later layer takes 0.2 of what
--- the ones before left, and is twice as large as the one before: the whole never exceeds the rate. Source of the rates: Putze, Sanders,
--- Singler, "Cache-, Hash- and Space-Efficient Bloom Filters" (2007), the sum over Poisson-filled blocks.
+-- the ones before left, and doubles the whole (1, 1, 2, 4, ... times what was expected): the whole never exceeds the rate. Source of the rates:
+-- Putze, Sanders, Singler, "Cache-, Hash- and Space-Efficient Bloom Filters" (2007), the sum over Poisson-filled blocks.
 
 local SEGMENT_BLOCKS = 65535
 local MASK = {1, 2, 4, 8, 16, 32, 64, 128}
@@ -43,7 +43,7 @@ local function plan(i, expected, rate)
   if later < 0 then
     capacity, share = math.max(FEW / 2, math.min(capacity / 32, 2 ^ 20)), 0.02
   elseif later > 0 then
-    capacity, share = capacity * 2 ^ later, left * 0.2 * 0.8 ^ (later - 1)
+    capacity, share = capacity * 2 ^ (later - 1), left * 0.2 * 0.8 ^ (later - 1)
   end
   local blocks = blocks_for(capacity, rate * share)
   on(TAG .. 'bloom', 'HSET', 'b' .. i, string.format('%d', blocks), 'c' .. i, string.format('%d', capacity), 'small', small and 1 or 0)
