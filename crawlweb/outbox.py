@@ -16,8 +16,8 @@ from .frontier.frontier import Frontier
 from .frontier.memory import MemoryWatch
 from .frontier.rows import EXACT, Link, Outcome
 
-LINK_BATCH = 120  # links a call: p99 in the server stays under 2 ms, even if all are new and of many hosts
-OUTCOME_BATCH = 100
+LINK_BATCH = 100  # links a call: p99 in the server stays under 2 ms, even if all are new and of many hosts
+OUTCOME_BATCH = 64  # the same of outcomes
 FLUSH_S = 0.03  # links and outcomes wait so long for company,
 FLUSH_MAX_S = 0.1  # or, where hosts rest longer anyway, up to this: fewer calls a page
 WAYS = 8  # keys of a set of the cache
