@@ -101,8 +101,8 @@ class Given:
     """Pages that a host gives on a day when it gives any."""
     robots_bytes: float = 420
     """A robots.txt in Redis: what concerns us, compressed, 259 in the mean of 2,524 real files; its key and expiry."""
-    chunk_bytes: float = 24
-    """A pending URL in a zstd chunk (planned), measured with a prototype: 13 to 27."""
+    chunk_bytes: float = 26
+    """A pending URL in a chunk on disk: 13 to 26 (`bench/chunks.py --sizes`)."""
     shard_load: float = 0.6
     """Share of its core that a Redis server is run at."""
     server_bytes: float = 64e9
@@ -236,8 +236,8 @@ def rows(given: Given, measured: Measured, size: Size) -> Iterator[tuple[str, st
     by_memory = math.ceil(total / given.server_bytes)
     yield memory, f"servers of {human(given.server_bytes, 'B')}", f"{by_memory:,}"
     with_chunks = total - (pending - active * BACK_CAP) * measured.pending_bytes if pending > active * BACK_CAP else total
-    yield memory, "the same with cold queues on disk (planned)", human(with_chunks, "B")
-    yield memory, "chunks on disk (planned)", human(max(0.0, pending - active * BACK_CAP) * given.chunk_bytes, "B")
+    yield memory, "the same with all but the back queues on disk", human(with_chunks, "B")
+    yield memory, "chunks on disk", human(max(0.0, pending - active * BACK_CAP) * given.chunk_bytes, "B")
 
     bloom = "Seen-set"
     for name, made in (("CRAWLWEB_EXPECTED_URLS 1.2 × the URLs", seen), ("CRAWLWEB_EXPECTED_URLS left at 1,000,000", unset)):
