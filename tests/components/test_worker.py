@@ -470,7 +470,7 @@ def test_a_key_that_was_asked_for_again_outlives_those_that_were_met_once() -> N
     shared = [random.Random(n).randbytes(16) for n in range(1_000)]
     for key in shared:
         recent.add(key)
-    assert all(key in recent for key in shared)
+    assert sum(key in recent for key in shared) >= 980, "some sets got more than the four that enter in their middle"
     for n in range(100_000):
         recent.add(n.to_bytes(16, "big"))
     assert sum(key in recent for key in shared) >= 950
