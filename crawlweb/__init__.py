@@ -9,6 +9,7 @@ The rooms, in the order in which a URL walks through them:
     worker         one process's share of the frontier: leases ahead, what to do with each, the end of the crawl
     turns          a request waits for its address
     outbox         links and outcomes out in batches: a page is complete after its links are acknowledged
+    spill          the middle of long queues to disk and back
     crawl          the above, opened and closed together
     scheduler      Scrapy's engine on the one side, the crawl on the other
     dns, download  one request, one address, one connection; caps and deadlines
