@@ -68,9 +68,7 @@ class Run:
         return found[0][0], int(found[0][1])
 
     def wait(self, timeout_s: float = WAIT_S) -> int:
-        """The exit status; a process that takes longer is killed, and its log shown. Where processes queue for a core, each takes as many
-        times longer."""
-        timeout_s *= max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+        """The exit status; a process that takes longer is killed, and its log shown."""
         try:
             return self.process.wait(timeout_s)
         except subprocess.TimeoutExpired:
