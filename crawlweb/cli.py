@@ -19,10 +19,10 @@ import click
 from scrapy.utils.project import get_project_settings
 
 from . import __version__
-from .crawl import _connect
 from .default_settings import Config, load
 from .errors import ConfigError, FrontierError, without_credentials
 from .frontier.accounts import Account, Accounts, Tally
+from .frontier.connect import Servers
 from .frontier.frontier import Frontier
 from .frontier.inspect import DeadLetter, HostView, begun, count_dead_letters, host_view, newest_dead_letters, server_time
 from .frontier.rows import Override
@@ -311,11 +311,11 @@ def _redis_url(config: Config) -> Iterator[str]:
 
 
 async def _asked(url: str, params: Mapping[str, Any], crawl: str, work: Callable[[Frontier], Awaitable[T]]) -> T:
-    redis = await _connect(url, params)
+    servers = await Servers.connect(url, params)
     try:
-        return await work(await begun(redis, crawl, f"cli-{secrets.token_hex(4)}", SUFFIX_LIST_ID))
+        return await work(await begun(servers.redis, crawl, f"cli-{secrets.token_hex(4)}", SUFFIX_LIST_ID))
     finally:
-        await redis.aclose()
+        await servers.close()
 
 
 def _changed(old: Override, changes: Mapping[str, Any], permitted: bool, min_delay_s: float, now_s: float) -> Override | None:

@@ -10,20 +10,16 @@ from datetime import date
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from redis.asyncio import Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
-
 from . import __version__
 from .default_settings import Config
 from .errors import ConfigError, FrontierError, StoreError
 from .frontier.accounts import Accounts
+from .frontier.connect import Servers
 from .frontier.frontier import Frontier
 from .frontier.memory import Level, MemoryWatch, evicting
 from .frontier.meta import Meta
 from .frontier.rows import NORMAL, Lease, Limits, Link
-from .frontier.server import CLIENT_NAME, PrivateServer
+from .frontier.server import PrivateServer
 from .outbox import Ticket
 from .policy.canonical import Canonicalizer
 from .policy.hosts import SUFFIX_LIST_DATE, SUFFIX_LIST_ID, SUFFIX_LIST_OLD_DAYS
@@ -82,7 +78,7 @@ class Crawl:
             self._server = PrivateServer(Path(config.data_dir), config.redis_binary)
             await asyncio.to_thread(self._server.start)
             url = self._server.url
-        redis = await _connect(url, redis_params)
+        self._servers = await Servers.connect(url, redis_params)
         limits = Limits(
             min_delay_s=config.min_delay_s,
             latency_factor=config.latency_factor,
@@ -91,7 +87,7 @@ class Crawl:
             expected_urls=config.expected_urls,
             active_hosts=config.active_hosts,
         )
-        self.frontier = Frontier(redis, config.crawl, config.partitions, self.worker_id, limits)
+        self.frontier = Frontier(self._servers.redis, config.crawl, config.partitions, self.worker_id, limits, self._servers.run_of)
         self.meta = Meta(self.frontier)
         memory = MemoryWatch(self.frontier, config.redis_memory_bytes or None, count=self.hooks.count, gauge=self.hooks.gauge)
         self.accounts = Accounts(self.frontier, gauge=self.hooks.gauge)
@@ -265,22 +261,6 @@ class Crawl:
         self.worker.run(self.worker.seed(seeds.batches()))
 
     async def _leave_redis(self) -> None:
-        await self.frontier.redis.aclose()
+        await self._servers.close()
         if self._server:
             await asyncio.to_thread(self._server.stop)
-
-
-async def _connect(url: str, params: Mapping[str, Any]) -> Redis:
-    options: dict[str, Any] = {
-        "client_name": CLIENT_NAME,
-        "socket_timeout": 10.0,
-        "socket_connect_timeout": 5.0,
-        "retry": Retry(NoBackoff(), 0),  # calls are repeated by Frontier.patiently
-        **params,
-    }
-    try:
-        redis = Redis.from_url(url, **options)
-        await cast(Any, redis.ping())
-    except (RedisError, OSError, ValueError, TypeError) as e:
-        raise ConfigError(f"REDIS_URL={url}: {e}") from None
-    return redis

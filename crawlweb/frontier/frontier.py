@@ -50,11 +50,20 @@ def _shown(rows: Iterable[bytes], host: str) -> Iterable[tuple[bytes, str]]:
 
 
 class Frontier:
-    """`worker`: short and unique among the processes of the crawl, no colon in it."""
+    """`worker`: short and unique among the processes of the crawl, no colon in it. `run_of`: of a key, which run of its server answers."""
 
-    def __init__(self, redis: Redis, crawl: str, partitions: int, worker: str, limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        redis: Redis,
+        crawl: str,
+        partitions: int,
+        worker: str,
+        limits: Limits | None = None,
+        run_of: Callable[[str], str] = lambda _: "",
+    ) -> None:
         self.redis, self.crawl, self.partitions, self.worker = redis, crawl, partitions, worker
         self.limits = limits or Limits()
+        self._run_of = run_of
         self.calls = 0  # to Redis
         self.quarantined = 0  # leased entries that could not be read
         self.closing = False  # an outage is no longer waited for
