@@ -72,10 +72,13 @@ class Cluster(Redis):
         for server in [*self._servers.values()]:
             try:
                 await self._ask(server)
-                return
+                break
             except _NO_MAP as e:
                 error = e
-        raise error
+        else:
+            raise error
+        masters = [cast(Any, server.redis).ping() for server in self.masters()]
+        await asyncio.gather(*masters, return_exceptions=True)  # each tells its run id
 
     async def aclose(self, close_connection_pool: bool | None = None) -> None:  # noqa: ARG002
         if self._looking:
