@@ -1,4 +1,4 @@
-"""Real Redis servers on loopback ports: a cluster of three, replicas, Sentinels, TLS. Each in a folder of its own, ended with its block."""
+"""Real Redis servers on loopback ports: a cluster, replicas, Sentinels, TLS. Each in a folder of its own, ended with its block."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
 import redis
 
 from tests.conftest import _default_binary, _no_server
@@ -62,6 +61,12 @@ class Node:
 
     def client(self, **more: Any) -> redis.Redis:
         return redis.Redis(port=self.port, **{"socket_timeout": 10, **self._more, **more})
+
+    @property
+    def run(self) -> str:
+        """The run id of the process that runs."""
+        with self.client() as client:
+            return str(client.info("server")["run_id"])
 
     def call(self, *command: Any) -> Any:
         with self.client() as client:
@@ -176,10 +181,4 @@ def a_cluster(*options: str, members: int = 3) -> Iterator[Cluster]:
         assert done.returncode == 0, done.stdout + done.stderr
         cluster = Cluster(started.all)
         cluster.wait_until_well()
-        yield cluster
-
-
-@pytest.fixture(scope="session")
-def the_cluster() -> Iterator[Cluster]:
-    with a_cluster() as cluster:
         yield cluster
