@@ -330,7 +330,7 @@ def test_a_node_that_is_away_holds_back_none_but_its_own_partitions(cluster: Clu
         run(cluster.url, work)
     finally:
         away.go_on()
-        if away.process.poll() is not None:
+        if not away.is_up:
             away.start()
         cluster.wait_until_well()
 
