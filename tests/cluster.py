@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 import signal
 import socket
@@ -28,6 +29,8 @@ from tests.conftest import _default_binary, _no_server
 
 START_S = 30.0
 SERVICE = "frontier"
+PASSWORD = "s3cret/pass@word"
+DEPLOYING = Path(__file__).resolve().parents[1] / "docs" / "deploying.md"
 FAST_AOF = ("--appendonly", "yes", "--appendfsync", "everysec", "--save", "")
 
 
@@ -199,6 +202,12 @@ class Cluster:
     def clear(self) -> None:
         for node in self.members:
             node.call("FLUSHALL")
+
+
+def acl_of_the_docs(crawl: str, password: str) -> list[str]:
+    """The words of the ACL command in docs/deploying.md."""
+    (line,) = re.findall(r"^ACL SETUSER crawlweb .*$", DEPLOYING.read_text(), re.M)
+    return str(line).replace(">PASSWORD", f">{password}").replace("web}", f"{crawl}}}").replace("{web:", f"{{{crawl}:").split()
 
 
 class Papers(NamedTuple):

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable, Iterator
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -21,10 +20,7 @@ from crawlweb.frontier.frontier import Frontier
 from crawlweb.frontier.memory import MemoryWatch
 from crawlweb.frontier.meta import Meta
 from crawlweb.frontier.rows import Limits, Outcome, Override
-from tests.cluster import SERVICE, Nodes, Papers, folder, free_ports, nodes, papers
-
-DEPLOYING = Path(__file__).resolve().parents[2] / "docs" / "deploying.md"
-PASSWORD = "s3cret/pass@word"
+from tests.cluster import PASSWORD, SERVICE, Nodes, Papers, acl_of_the_docs, folder, free_ports, nodes, papers
 
 
 def connected(url: str, work: Callable[[Servers], Awaitable[Any]], params: dict[str, Any] | None = None) -> Any:
@@ -128,12 +124,6 @@ def test_tls_is_spoken_to_a_server_whose_certificate_is_known(started: Nodes, it
 
 
 # -- user and password -----------------------------------------------------------------------------------------------------
-
-
-def acl_of_the_docs(crawl: str, password: str) -> list[str]:
-    """The words of the ACL command in docs/deploying.md."""
-    (line,) = re.findall(r"^ACL SETUSER crawlweb .*$", DEPLOYING.read_text(), re.M)
-    return str(line).replace(">PASSWORD", f">{password}").replace("web}", f"{crawl}}}").replace("{web:", f"{{{crawl}:").split()
 
 
 def test_a_user_with_the_rights_that_the_docs_name_can_do_all(redis_url: str, caplog: pytest.LogCaptureFixture) -> None:
