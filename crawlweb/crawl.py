@@ -88,6 +88,7 @@ class Crawl:
             active_hosts=config.active_hosts,
         )
         self.frontier = Frontier(self._servers.redis, config.crawl, config.partitions, self.worker_id, limits, self._servers.run_of)
+        self._servers.on_change = self.frontier.server_changed
         self.meta = Meta(self.frontier)
         memory = MemoryWatch(self.frontier, config.redis_memory_bytes or None, count=self.hooks.count, gauge=self.hooks.gauge)
         self.accounts = Accounts(self.frontier, gauge=self.hooks.gauge)

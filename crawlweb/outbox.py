@@ -99,6 +99,7 @@ class Outbox:
         self._seeds: dict[int, deque[tuple[Link, Ticket]]] = defaultdict(deque)  # wait while Redis is full: they can be given again
         self._outcomes: dict[int, deque[Ended]] = defaultdict(deque)
         self._flushing: set[tuple[str, int]] = set()
+        self._keys_cached = keys_cached
         self._recent = RecentKeys(keys_cached)
         self._held = 0  # pages that something else than links keeps from being complete
 
@@ -109,6 +110,10 @@ class Outbox:
     def sent_lately(self, key: bytes) -> bool:
         """The frontier answered for this key a moment ago: a link to it is known there."""
         return key in self._recent
+
+    def forget(self) -> None:
+        """Redis may not know any longer what it answered for."""
+        self._recent = RecentKeys(self._keys_cached)
 
     def add_links(self, links: Iterable[Link], ticket: Ticket | None = None) -> None:
         """`ticket`: the page that is complete only when they are acknowledged."""

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, 
 from typing import Any
 
 from .errors import FrontierError, FrontierFull
-from .frontier.frontier import Frontier
+from .frontier.frontier import CALM_S, Frontier
 from .frontier.memory import MemoryWatch
 from .frontier.meta import SEEDING_S, Meta
 from .frontier.rows import Lease, Link, Outcome
@@ -23,6 +23,7 @@ from .outbox import FLUSH_S, Ended, Outbox, Told
 from .policy import robots
 from .policy.hosts import is_on_host, name_of
 from .records import boottime
+from .recovery import Recovery
 from .rulebook import Kept, Rulebook
 from .turns import IpTurns
 
@@ -90,6 +91,20 @@ class Worker:
         self._full = False  # max_pages are stored
         self._resolving: dict[str, Job] = {}  # whose address is being looked up, by token
         self._permits: dict[str, bytes] = {}  # of leases, by token
+        self._running: dict[str, Job] = {}  # jobs given out, by token
+        self._aside: list[Job] = []  # their partition's server has changed
+        self._recovery = Recovery(
+            frontier,
+            meta,
+            self._turns,
+            in_hand=self.in_hand,
+            running=self._running,
+            fetch_s=fetch_s,
+            forget=self.outbox.forget,
+            done=self._recovered,
+            spawn=self._spawn,
+            count=count,
+        )
 
     # -- what Scrapy's hooks call: memory only ----------------------------------------------------------------------
 
@@ -112,9 +127,13 @@ class Worker:
         now = boottime()
         while self._jobs and self._jobs[0][0] <= now:
             job = heapq.heappop(self._jobs)[2]
-            if self._full or job.until - now < self._fetch_s:
+            if self._recovery.is_doubtful(job.lease.partition):
+                self._aside.append(job)
+                continue
+            if self._full or job.until - now < self._fetch_s or self._recovery.took(job.lease.token):
                 self.give_back(job)
                 continue
+            self._running[job.lease.token] = job
             return job
         if self._jobs:
             self._wake_in(self._jobs[0][0] - now)
@@ -122,6 +141,7 @@ class Worker:
 
     def finish(self, job: Job, outcome: Outcome, page_key: bytes | None = None) -> None:
         """The page of a job has left the engine. `page_key`: it counts for max_pages under this key."""
+        self._running.pop(job.lease.token, None)
         if job.ip:
             self._turns.end(job.ip, job.lease.token, outcome.ended)
         self.outbox.finish(job.ticket, outcome, page_key)
@@ -150,6 +170,7 @@ class Worker:
     def _completed(self, p: int, batch: Sequence[Ended], answer: str) -> None:
         for (outcome, _), letter in zip(batch, answer, strict=True):
             self.in_hand.pop(outcome.lease.token, None)
+            self._recovery.took(outcome.lease.token)
             if letter != "k":
                 self._count("leases/late" if letter == "g" else "dead")
             if letter == "x" and outcome.lease.entry.request:
@@ -189,11 +210,15 @@ class Worker:
             await asyncio.sleep(POLL_MIN_S)
 
     async def _lease(self, p: int, most: int) -> None:
+        if self._recovery.is_doubtful(p):  # it is asked when that is over
+            self._due[p] = math.inf
+            return
         self._due[p] = math.inf  # until the answer tells, or something is put into the partition meanwhile
         self._polls += 1
         try:
             try:
-                next_s, leases = await self.frontier.lease(p, most)
+                may_reclaim = boottime() - max(self._started, self.frontier.back_at) >= CALM_S  # others may be about to renew theirs
+                next_s, leases = await self.frontier.lease(p, most, may_reclaim)
             except FrontierFull:
                 self._due[p] = 0.0
                 self.memory.refused()
@@ -292,6 +317,14 @@ class Worker:
         job.ip = ""
         self.finish(job, Outcome(job.lease, "l", wait_s=wait_s))
 
+    def _recovered(self, partitions: Iterable[int]) -> None:
+        for job in self._aside:
+            self._push(job, job.lease.not_before)
+        self._aside.clear()
+        for p in partitions:
+            self._ask(p, 0)
+        self._wake()
+
     async def _renew_forever(self) -> None:
         period_s = self.frontier.limits.lease_s / 3
         while not self.frontier.closing:
@@ -351,6 +384,9 @@ class Worker:
                 job.ip = ""
                 self.give_back(job)
             self._resolving.clear()
+            for job in self._aside:
+                self.give_back(job)
+            self._aside.clear()
             while self._jobs:
                 self.give_back(heapq.heappop(self._jobs)[2])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from redis.asyncio import Redis
@@ -18,11 +18,13 @@ logger = logging.getLogger(__name__)
 
 
 class Servers:
-    """`redis`: the client. A server is asked for its run id as each connection to it is made, before anything else goes over it."""
+    """`redis`: the client. A server is asked for its run id as each connection to it is made, before anything else goes over it;
+    `on_change` is called if that is not the one it was."""
 
     redis: Redis
 
     def __init__(self) -> None:
+        self.on_change: Callable[[], None] = lambda: None
         self._run = ""
 
     @classmethod
@@ -59,4 +61,9 @@ class Servers:
         except ResponseError as e:
             logger.warning("Redis does not tell its run id: what it lost in a restart will not be noticed: %s", e)
             return
-        self._run = next((line.partition(":")[2].strip() for line in text.splitlines() if line.startswith("run_id:")), "")
+        before, self._run = (
+            self._run,
+            next((line.partition(":")[2].strip() for line in text.splitlines() if line.startswith("run_id:")), ""),
+        )
+        if before and self._run != before:
+            self.on_change()

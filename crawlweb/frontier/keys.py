@@ -24,7 +24,8 @@ KEYS = (
         "ctr",
         "partition",
         "hash",
-        "last time, sequence number; tails: queues with a part on disk; long: entries of a long queue; hb, hs: buckets of hosts; counters: "
+        "last time, sequence number; tails: queues with a part on disk; long: entries of a long queue; hb, hs: buckets of hosts; "
+        "run: run id of the server; calm: nobody leases before, ms; counters: "
         "enq, done, dead, merged, requests, expired, late, quarantined, foreign, siblings, blocked, unreadable, packed",
     ),
     Key("front:<k>", "partition", "list", "front queue of priority k: host tokens `host \\t serial \\t entry or nothing`"),

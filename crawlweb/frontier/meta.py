@@ -41,6 +41,10 @@ for i = 1, #ARGV do
 end
 return redis.call('SCARD', KEYS[1])
 """
+# KEYS: meta. ARGV: names and values, kept where there is none.
+_KEEP = """
+for i = 1, #ARGV, 2 do redis.call('HSETNX', KEYS[1], ARGV[i], ARGV[i + 1]) end
+"""
 # KEYS: seeding. ARGV: worker, seconds. Passes when Redis is full, as above: workers say it between renewals.
 _SAY_SEEDING = """
 redis.call('PERSIST', KEYS[1])
@@ -55,6 +59,8 @@ class Meta:
         self._frontier = frontier
         self._redis: Redis = frontier.redis
         self.scope: set[str] = set()
+        self._agreed: dict[str, str] = {}
+        self._widened: set[str] = set()  # names that this worker added to the scope
 
     def _key(self, name: str) -> str:
         return crawl_key(self._frontier.crawl, name)
@@ -86,6 +92,7 @@ class Meta:
             await self._frontier.patiently(write)
             have = await self._all()
             refuse(have)
+        self._agreed = have
         return have
 
     async def value(self, name: str) -> str | None:
@@ -107,12 +114,23 @@ class Meta:
         seconds, _ = await self._frontier.patiently(lambda: cast(Any, self._redis.time()))
         return bool(await self._frontier.patiently(lambda: self._redis.zcount(self._key("seeding"), seconds, "+inf")))
 
+    async def tell_again(self) -> None:
+        """What a server that lost its last seconds may lack."""
+        if self._agreed:
+            pairs = [text for pair in self._agreed.items() for text in pair]
+            await self._frontier.patiently(lambda: cast(Any, self._redis.eval(_KEEP, 1, self._key("meta"), *pairs)))
+        await self._add_to_scope(list(self._widened))
+
     async def widen_scope(self, names: Iterable[str]) -> None:
         new = [name for name in names if name not in self.scope]
-        for first in range(0, len(new), _SCOPE_BATCH):
-            batch = new[first : first + _SCOPE_BATCH]
-            await self._frontier.patiently(partial(self._redis.sadd, self._key("scope"), *batch))
+        await self._add_to_scope(new)
         self.scope.update(new)
+        self._widened.update(new)
+
+    async def _add_to_scope(self, names: list[str]) -> None:
+        for first in range(0, len(names), _SCOPE_BATCH):
+            batch = names[first : first + _SCOPE_BATCH]
+            await self._frontier.patiently(partial(self._redis.sadd, self._key("scope"), *batch))
 
     async def refresh_scope(self) -> None:
         """Takes up what other workers' seeds added."""

@@ -44,7 +44,7 @@ on = function(key, command, ...)
   return r
 end
 
-local c = redis.call('HMGET', CTR, 'now', 'seq', 'pick', 'tok', 'tails', 'long')
+local c = redis.call('HMGET', CTR, 'now', 'seq', 'pick', 'tok', 'tails', 'long', 'run', 'calm')
 local now = math.max(server_ms(), num(c[1]) or 0)
 local seq, pick, tokens = num(c[2]) or 0, num(c[3]) or 0, num(c[4]) or 0
 local tails, long = num(c[5]) or 0, num(c[6]) or LONG

@@ -5,6 +5,8 @@
 -- ARGV[6]  hosts wanted active    ARGV[7] most tokens looked at    ARGV[8] most expired leases reclaimed (0: none)
 -- ARGV[9]  minimum delay ms    ARGV[10] latency factor    ARGV[11] most ms of the latency part (as complete)
 -- ARGV[12] most queues that the worker would see to (spill.lua); it has them to itself for a while
+-- ARGV[13] run id of the server ('': not known)    ARGV[14] ms that nobody leases or reclaims after it has changed    ARGV[15] run ids that all workers have left
+--          in peace
 -- Returns  msgpack [ms until something may be due (-1: nothing is here), [queue, ...], [token, host, entry, not-before in ms, failures of its origin in a
 --          row, ms since the first of them (-1: none), [the host's next entries, if robots.txt disallowed its last one],
 --          1 if its origin had pages + 2 if an override allows it less than the minimum + 4 if other origins of the host had pages,
@@ -14,6 +16,8 @@
 local MOVE_MOST = 64
 local SHOWN_MOST = 64
 local NONE = {}
+
+local calm_until = num(c[8]) or 0
 
 local function reply(leases, queues)
   local due = {on(TAG .. 'ready', 'ZRANGE', 0, 0, 'WITHSCORES')[2], on(TAG .. 'asleep', 'ZRANGE', 0, 0, 'WITHSCORES')[2],
@@ -26,6 +30,7 @@ local function reply(leases, queues)
     end
   end
   if heads > 0 and on(TAG .. 'ready', 'ZCARD') + on(TAG .. 'leases', 'ZCARD') < num(ARGV[6]) then first = 0 end
+  if calm_until > now then first = calm_until - now end
   table.insert(leases, 1, queues)
   table.insert(leases, 1, first)
   return cmsgpack.pack(leases)
@@ -71,6 +76,16 @@ if old then
 end
 
 refuse_when_full()
+-- A server that was started again, or a replica in its place, may lack the last seconds. Workers tell it what they had told, and which requests are
+-- under way, before anybody leases.
+if ARGV[13] ~= '' and ARGV[13] ~= c[7] then
+  if c[7] and not string.find(ARGV[15], c[7], 1, true) then calm_until = now + num(ARGV[14]) end
+  redis.call('HSET', CTR, 'run', ARGV[13], 'calm', string.format('%d', calm_until))
+end
+if calm_until > now then
+  finish()
+  return reply({}, NONE)
+end
 reclaim(num(ARGV[8]), num(ARGV[9]), num(ARGV[10]), num(ARGV[11]))
 
 for _, host in ipairs(on(TAG .. 'asleep', 'ZRANGEBYSCORE', '-inf', string.format('%d', now + num(ARGV[5])), 'LIMIT', 0, MOVE_MOST)) do
