@@ -21,6 +21,7 @@ from .frontier.meta import Meta
 from .frontier.rows import NORMAL, Lease, Limits, Link
 from .frontier.server import PrivateServer
 from .outbox import Ticket
+from .pace import Pace
 from .policy.canonical import Canonicalizer
 from .policy.hosts import SUFFIX_LIST_DATE, SUFFIX_LIST_ID, SUFFIX_LIST_OLD_DAYS
 from .policy.priority import front_queue, path_depth
@@ -117,6 +118,8 @@ class Crawl:
             dropped=self.hooks.dropped,
             crawl_delay_cap_s=config.crawl_delay_cap_s,
             memory=memory,
+            pace=Pace(self.frontier, config.redis_calls_per_s, self.hooks.gauge),
+            gauge=self.hooks.gauge,
         )
         await self.meta.refresh_scope()
         await self.frontier.read_clock()

@@ -75,6 +75,14 @@ KEYS = (
     Key("scope", "crawl", "set", "hosts or domains of the seeds, where the scope is not `any`"),
     Key("sweep", "crawl", "string", "the worker that looked for unused chunks; expires when another may"),
     Key("seeding", "crawl", "zset", "workers that are reading seeds, by the time their word expires, ms"),
+    Key("workers", "crawl", "zset", "live workers, by the ms at which they count as dead"),
+    Key("busy", "crawl", "zset", "those of them that have something to do; the same"),
+    Key(
+        "members",
+        "crawl",
+        "hash",
+        "worker → JSON of what it says of itself; `:changed`: when one joined or left; `:over`: the crawl is drained, of so many URLs",
+    ),
     Key("pages", "crawl", "set", "8-byte keys of pages stored, where `max_pages` limits the crawl"),
     Key("permits", "crawl", "zset", "URL keys being fetched under `max_pages`, by expiry, ms"),
 )
