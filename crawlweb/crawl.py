@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
@@ -21,6 +22,7 @@ from .frontier.meta import Meta
 from .frontier.rows import NORMAL, Lease, Limits, Link
 from .frontier.server import PrivateServer
 from .outbox import Ticket
+from .pace import Pace
 from .policy.canonical import Canonicalizer
 from .policy.hosts import SUFFIX_LIST_DATE, SUFFIX_LIST_ID, SUFFIX_LIST_OLD_DAYS
 from .policy.priority import front_queue, path_depth
@@ -118,9 +120,12 @@ class Crawl:
             dropped=self.hooks.dropped,
             crawl_delay_cap_s=config.crawl_delay_cap_s,
             memory=memory,
+            pace=Pace(self.frontier, config.redis_calls_per_s, self.hooks.gauge),
+            gauge=self.hooks.gauge,
         )
         await self.meta.refresh_scope()
         await self.frontier.read_clock()
+        self.frontier.left_runs = await self.worker.members.take_left()
         if self.arguments.seeds:
             self.worker.seeding += 1
             await self.meta.say_seeding(True)
@@ -143,6 +148,9 @@ class Crawl:
 
     async def close(self) -> None:
         await self.worker.close()
+        with contextlib.suppress(FrontierError):  # it is away
+            if not self.worker.in_hand:
+                await self.worker.members.say_left(self._servers.runs)
         await self.store.close()
         await self.accounts.close()
         await self._leave_redis()

@@ -113,6 +113,12 @@ class Config:
         unit="B",
         low=0,
     )
+    redis_calls_per_s: float = _row(
+        2000.0,
+        "calls to Redis that a worker makes: beyond, it asks for leases and sends what it found in fewer, larger batches",
+        unit="1/s",
+        low=10,
+    )
     active_hosts: int = _row(40_000, "hosts with a back queue at a time, in the whole crawl", low=1)
 
 

@@ -9,32 +9,36 @@ import asyncio
 import heapq
 import itertools
 import logging
-import math
+import random
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import Any
 
 from .errors import FrontierError, FrontierFull
 from .frontier.frontier import CALM_S, Frontier
+from .frontier.members import Members
 from .frontier.memory import MemoryWatch
 from .frontier.meta import SEEDING_S, Meta
-from .frontier.rows import Lease, Link, Outcome
+from .frontier.rows import Counts, Lease, Link, Outcome
 from .job import ROBOTS_FOR, Job, robots_requested
 from .outbox import FLUSH_S, Ended, Outbox, Told
+from .pace import Pace
 from .policy import robots
 from .policy.hosts import is_on_host, name_of
 from .records import boottime
 from .recovery import Recovery
+from .rota import MIN_S, Rota
 from .rulebook import Kept, Rulebook
+from .share import Share
 from .turns import IpTurns
 
 logger = logging.getLogger(__name__)
 
 LEASE_BATCH = 64
 LINKS_WAITING = 100_000  # no page is begun while more links than this wait to be sent
-POLL_MAX_S = 1.0  # a partition that nothing is known of is asked this often
-POLL_MIN_S = 0.01
+POLL_MAX_S = 1.0  # a partition that has nothing is asked this often at first
 POLLS_AT_ONCE = 16
 NEVER_SEEDED_S = 60.0
+PASS_S, PASS_MOST_S = 0.5, 4.0  # between two looks at all partitions, where nobody knows of anything to do and yet something is pending
 CLOSE_S = 30.0
 CANCEL_S = 2.0
 SHOWN_S = 0.005  # the time to look at what comes next on a host that disallows much
@@ -64,12 +68,15 @@ class Worker:
         address_of: Callable[[str], Awaitable[str]] | None = None,
         crawl_delay_cap_s: float = robots.CRAWL_DELAY_CAP_S,
         memory: MemoryWatch | None = None,
+        pace: Pace | None = None,
+        gauge: Callable[[str, float], None] = lambda *_: None,
     ) -> None:
         self.frontier, self.meta = frontier, meta
         self.memory = memory or MemoryWatch(frontier, count=count)
+        self.pace = pace or Pace(frontier)
         told = Told(lambda p: self._ask(p, 0), self._completing, self._completed, dropped, count, self._spawn)
         self._dropped = dropped
-        self.outbox = Outbox(frontier, told, self.memory, seen_cache_keys)
+        self.outbox = Outbox(frontier, told, self.memory, seen_cache_keys, self.pace)
         self.closing = False
         self.in_hand: dict[str, Lease] = {}
         self.seeding = 0
@@ -80,13 +87,15 @@ class Worker:
         self._turns = IpTurns(frontier, self._turn_came, self._turn_refused)
         self._jobs: list[tuple[float, int, Job]] = []  # heap by not-before
         self._order = itertools.count()
-        self._due = [0.0] * frontier.partitions
-        self._turn = 0
-        self._poll = asyncio.Event()
+        self.members = Members(frontier)
+        self._rota = Rota(frontier.partitions, frontier.limits.look_ahead_s, POLL_MAX_S, random.Random())
+        leases = self.in_hand.__len__
+        self._share = Share(self.members, frontier.worker, frontier.partitions, self._rota, lambda: not self._is_idle, leases, gauge)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._wake_at: asyncio.TimerHandle | None = None
         self._started = 0.0
         self._polls = 0  # lease calls on their way, until their leases are jobs
+        self._leased = self._waits_for_seeds = False
         self._failed = False  # Redis gave an answer that is an error
         self._full = False  # max_pages are stored
         self._resolving: dict[str, Job] = {}  # whose address is being looked up, by token
@@ -111,7 +120,7 @@ class Worker:
     def start(self) -> None:
         self._started = boottime()
         loops = [self._lease_forever(), self.outbox.flush_forever(), self._renew_forever(), self._watch_end()]
-        loops.append(self.memory.watch_forever())
+        loops += [self.memory.watch_forever(), self.pace.watch_forever(), self._share.beat_forever()]
         if self._address_of is not None:
             loops.append(self._turns.ask_forever())
         for loop in loops:
@@ -175,61 +184,55 @@ class Worker:
                 self._count("leases/late" if letter == "g" else "dead")
             if letter == "x" and outcome.lease.entry.request:
                 self._dropped(outcome.lease.entry.request)
-        free_now = any(outcome.ended is None for outcome, _ in batch)
+        free_now = not self.in_hand or any(outcome.ended is None for outcome, _ in batch)
         self._ask(p, 0 if free_now else self.frontier.limits.min_delay_s - self.frontier.limits.look_ahead_s)
 
     # -- leases in ------------------------------------------------------------------------------------------------------
 
     def _ask(self, p: int, in_s: float) -> None:
-        at = boottime() + max(0.0, in_s)
-        if at < self._due[p]:
-            self._due[p] = at
-            self._poll.set()
+        self._rota.ask(p, in_s)
 
     async def _lease_forever(self) -> None:
+        rota = self._rota
         while not self.closing and not self._full:
             if not self.memory.has_room:
                 await self.memory.room()
                 continue
-            self._poll.clear()
-            now = boottime()
+            rota.asked.clear()
             free = self._capacity - len(self.in_hand)
-            due = sorted((p for p in range(len(self._due)) if self._due[p] <= now), key=lambda p: (p - self._turn) % len(self._due))
-            if free > 0 and due:
-                some = due[:POLLS_AT_ONCE]
-                self._turn = (some[-1] + 1) % len(self._due)
+            until_due_s = rota.until_due_s()
+            if free > 0 and until_due_s <= 0:
+                some = rota.due(min(free, POLLS_AT_ONCE, await self.pace.room()))
                 most = min(LEASE_BATCH, max(1, free // len(some)))
-                await asyncio.gather(*(self._lease(p, most) for p in some[:free]))
+                await asyncio.gather(*(self._lease(p, most) for p in some))
                 await asyncio.sleep(0)
                 continue
-            pause_s = max(POLL_MIN_S, min(min(self._due) - now, POLL_MAX_S)) if free > 0 else POLL_MAX_S / 20
+            pause_s = max(MIN_S, min(until_due_s, POLL_MAX_S)) if free > 0 else POLL_MAX_S / 20
             try:
-                await asyncio.wait_for(self._poll.wait(), pause_s)
+                await asyncio.wait_for(rota.asked.wait(), pause_s)
             except asyncio.TimeoutError:
                 continue
-            await asyncio.sleep(POLL_MIN_S)
+            await asyncio.sleep(MIN_S)
 
     async def _lease(self, p: int, most: int) -> None:
         if self._recovery.is_doubtful(p):  # it is asked when that is over
-            self._due[p] = math.inf
+            self._rota.answered(p, CALM_S, 0, most)
             return
-        self._due[p] = math.inf  # until the answer tells, or something is put into the partition meanwhile
         self._polls += 1
         try:
             try:
                 may_reclaim = boottime() - max(self._started, self.frontier.back_at) >= CALM_S  # others may be about to renew theirs
                 next_s, leases = await self.frontier.lease(p, most, may_reclaim)
             except FrontierFull:
-                self._due[p] = 0.0
+                self._rota.again(p)
                 self.memory.refused()
                 return
             self.memory.passed()
-            look_ahead_s = self.frontier.limits.look_ahead_s
-            wait_s = POLL_MAX_S if next_s is None else min(POLL_MAX_S, max(POLL_MIN_S, next_s - look_ahead_s * 0.8))
-            self._due[p] = min(self._due[p], boottime() + (0 if len(leases) == most else wait_s))
+            self._rota.answered(p, next_s, len(leases), most)
             for lease in leases:
                 self.in_hand[lease.token] = lease
             self._count("leases", len(leases))
+            self._leased = self._leased or bool(leases)
             await self._admit(leases)
         finally:
             self._polls -= 1
@@ -340,27 +343,47 @@ class Worker:
 
     # -- the end --------------------------------------------------------------------------------------------------------
 
+    @property
+    def _is_idle(self) -> bool:
+        """This worker has nothing to do, nor had its partitions. What it leases in this moment is pending to everybody who counts."""
+        return not self.busy and (self._rota.is_quiet or self._full)
+
     async def _watch_end(self) -> None:
-        before = None
+        before: Counts | None = None
+        pause_s = PASS_S
         while self._once and not self.closing:
-            await asyncio.sleep(0.25 if before else 0.5)
-            if self._full and not self.busy:
+            await asyncio.sleep(PASS_S / 2 if before else pause_s)
+            if self._max_pages is not None and not self.busy and (self._full or await self.meta.stored() >= self._max_pages):
                 self._ended("max_pages")
                 return
-            if self.busy:
-                before = None
-                continue
-            counts = await self.frontier.counts()
-            if counts.pending or self.busy or await self.meta.anyone_seeding():
-                before = None
-                await asyncio.sleep(0.5)
-            elif not counts.enqueued and boottime() - self._started < NEVER_SEEDED_S:
-                before = None
-            elif before == counts:
-                self._ended("drained" if counts.enqueued else "never_seeded")
+            if not (self._is_idle and self._share.all_idle()):
+                before, pause_s = None, PASS_S
+            elif self._share.is_first:
+                counts = await self.frontier.counts()
+                if counts.pending or not self._is_idle or await self.meta.anyone_seeding():
+                    before, pause_s = None, min(2 * pause_s, PASS_MOST_S)
+                elif counts != before:
+                    before = counts
+                else:
+                    if not self._share.is_alone:
+                        await self.members.say_over(counts.enqueued)
+                    if self._is_at_end(counts.enqueued):
+                        return
+                    before, pause_s = None, min(2 * pause_s, PASS_MOST_S)
+            elif self._share.over is not None and self._is_at_end(self._share.over):
                 return
-            else:
-                before = counts
+
+    def _is_at_end(self, urls: int) -> bool:
+        """Nothing is pending anywhere, of so many URLs that were ever enqueued."""
+        if urls and not self._leased:
+            logger.info("crawl %s is finished: its %d URLs are done, none was left for this worker", self.frontier.crawl, urls)
+        elif not urls and boottime() - self._started < NEVER_SEEDED_S:
+            if not self._waits_for_seeds:
+                logger.info("crawl %s has no URLs yet: waiting for seeds, %.0f s at the most", self.frontier.crawl, NEVER_SEEDED_S)
+            self._waits_for_seeds = True
+            return False
+        self._ended("drained" if urls else "never_seeded")
+        return True
 
     async def seed(self, batches: Iterable[list[Link]]) -> None:
         """Sends seeds batch by batch; the crawl does not end meanwhile. `batches` may read a file: each is made in a thread."""
@@ -380,6 +403,7 @@ class Worker:
         if not self.closing:
             self.closing = True
             self.memory.stop()
+            self._spawn(self._share.leave())
             for job in (*self._turns.take_back(), *self._resolving.values()):
                 job.ip = ""
                 self.give_back(job)

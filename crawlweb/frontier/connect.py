@@ -50,6 +50,11 @@ class Servers:
         """The run id of the server that a key lies on, as of its latest connection; '': it does not tell."""
         return self._run
 
+    @property
+    def runs(self) -> str:
+        """The run ids of all servers."""
+        return self._run
+
     async def close(self) -> None:
         await self.redis.aclose()
 

@@ -148,6 +148,10 @@ class Meta:
         answer = await self._frontier.patiently(lambda: cast(Any, self._redis.eval(_PERMIT, 2, *args)))
         return [letter == "y" for letter in answer[0].decode()], int(answer[1])
 
+    async def stored(self) -> int:
+        """Pages that count for `max_pages`."""
+        return int(await self._frontier.patiently(lambda: cast(Any, self._redis.scard(self._key("pages")))))
+
     async def spend(self, stored: list[bytes], unused: list[bytes]) -> None:
         """Turns the permits of stored pages into pages, and gives the unused ones back."""
         pages, permits = self._key("pages"), self._key("permits")

@@ -59,6 +59,12 @@ local function finish()
   end
 end
 
+-- Is there anything for `finish` to write but the clock?
+local function has_counted()
+  return next(add) ~= nil or seq ~= (num(c[2]) or 0) or pick ~= (num(c[3]) or 0) or tokens ~= (num(c[4]) or 0) or tails ~= (num(c[5]) or 0)
+    or long ~= (num(c[6]) or LONG)
+end
+
 -- A full Redis refuses the first write of a script if that may take memory, and nothing after a first write. So what begins with a write that
 -- takes none passes as a whole, and what begins with one that may take some is refused as a whole. Neither changes anything.
 local function pass_when_full() redis.call('PERSIST', CTR) end
