@@ -10,6 +10,7 @@ import heapq
 import itertools
 import logging
 import random
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -37,6 +38,7 @@ LEASE_BATCH = 64
 LINKS_WAITING = 100_000  # no page is begun while more links than this wait to be sent
 POLL_MAX_S = 1.0  # a partition that has nothing is asked this often at first
 POLLS_AT_ONCE = 16
+HUNG_S = 0.25  # a partition that takes longer to answer does not hold back the others
 NEVER_SEEDED_S = 60.0
 PASS_S, PASS_MOST_S = 0.5, 4.0  # between two looks at all partitions, where nobody knows of anything to do and yet something is pending
 CLOSE_S = 30.0
@@ -74,7 +76,7 @@ class Worker:
         self.frontier, self.meta = frontier, meta
         self.memory = memory or MemoryWatch(frontier, count=count)
         self.pace = pace or Pace(frontier)
-        told = Told(lambda p: self._ask(p, 0), self._completing, self._completed, dropped, count, self._spawn)
+        told = Told(lambda p: self._ask(p, 0), self._completing, self._completed, dropped, count, self.run)
         self._dropped = dropped
         self.outbox = Outbox(frontier, told, self.memory, seen_cache_keys, self.pace)
         self.closing = False
@@ -98,6 +100,7 @@ class Worker:
         self._leased = self._waits_for_seeds = False
         self._failed = False  # Redis gave an answer that is an error
         self._full = False  # max_pages are stored
+        self._under_way: set[int] = set()  # renewals by partition, -1: what is the crawl's
         self._resolving: dict[str, Job] = {}  # whose address is being looked up, by token
         self._permits: dict[str, bytes] = {}  # of leases, by token
         self._running: dict[str, Job] = {}  # jobs given out, by token
@@ -111,7 +114,7 @@ class Worker:
             fetch_s=fetch_s,
             forget=self.outbox.forget,
             done=self._recovered,
-            spawn=self._spawn,
+            spawn=self.run,
             count=count,
         )
 
@@ -204,7 +207,7 @@ class Worker:
             if free > 0 and until_due_s <= 0:
                 some = rota.due(min(free, POLLS_AT_ONCE, await self.pace.room()))
                 most = min(LEASE_BATCH, max(1, free // len(some)))
-                await asyncio.gather(*(self._lease(p, most) for p in some))
+                await asyncio.wait([self._spawn(self._lease(p, most)) for p in some], timeout=HUNG_S)
                 await asyncio.sleep(0)
                 continue
             pause_s = max(MIN_S, min(until_due_s, POLL_MAX_S)) if free > 0 else POLL_MAX_S / 20
@@ -333,13 +336,27 @@ class Worker:
         while not self.frontier.closing:
             await asyncio.sleep(min(period_s, SEEDING_S / 3))
             now = boottime()
-            held = [lease for lease in self.in_hand.values() if lease.expires - now < 2 * period_s]
-            if held:
-                await self.frontier.renew(held)
-            if self.seeding or self._starting():
-                await self.meta.say_seeding(True)
-            await self.meta.refresh_scope()
-            await self.frontier.read_clock()
+            held: dict[int, list[Lease]] = defaultdict(list)
+            for lease in self.in_hand.values():
+                if lease.expires - now < 2 * period_s:
+                    held[lease.partition].append(lease)
+            for p, leases in held.items():
+                self._beside(p, self.frontier.renew(leases))
+            self._beside(-1, self._keep_up())
+
+    async def _keep_up(self) -> None:
+        if self.seeding or self._starting():
+            await self.meta.say_seeding(True)
+        await self.meta.refresh_scope()
+        await self.frontier.read_clock()
+
+    def _beside(self, what: int, work: Coroutine[Any, Any, Any]) -> None:
+        """Starts what is done once a period, unless the last is still under way: a server that is away holds back what is its own."""
+        if what in self._under_way:
+            work.close()
+            return
+        self._under_way.add(what)
+        self._spawn(work).add_done_callback(lambda _: self._under_way.discard(what))
 
     # -- the end --------------------------------------------------------------------------------------------------------
 
@@ -431,17 +448,18 @@ class Worker:
     def run(self, work: Coroutine[Any, Any, None]) -> None:
         self._spawn(work)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
+        return task
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if task.cancelled() or task.exception() is None:
             return
         error = task.exception()
-        if not (self.closing and isinstance(error, FrontierError)):
+        if not self._failed and not (self.closing and isinstance(error, FrontierError)):
             logger.critical("crawlweb stops: %s", error, exc_info=error if not isinstance(error, FrontierError) else None)
             self._failed = True
             self._ended("frontier_error")

@@ -41,9 +41,13 @@ for i = 1, #ARGV do
 end
 return redis.call('SCARD', KEYS[1])
 """
-# KEYS: meta. ARGV: names and values, kept where there is none.
-_KEEP = """
+# KEYS: meta. ARGV: name, value, … Those that are there stay.
+_AGREE = """
 for i = 1, #ARGV, 2 do redis.call('HSETNX', KEYS[1], ARGV[i], ARGV[i + 1]) end
+"""
+# KEYS: seeding.
+_SEEDING = """
+return redis.call('ZCOUNT', KEYS[1], redis.call('TIME')[1], '+inf')
 """
 # KEYS: seeding. ARGV: worker, seconds. Passes when Redis is full, as above: workers say it between renewals.
 _SAY_SEEDING = """
@@ -82,14 +86,8 @@ class Meta:
             have = {**{name: value for name, value in OLDER.items() if name in wanted}, **have}
         refuse(have)
         if not set(wanted) <= set(have):
-
-            async def write() -> Any:
-                pipe = self._redis.pipeline(transaction=True)
-                for name, value in wanted.items():
-                    pipe.hsetnx(self._key("meta"), name, have.get(name, value))
-                return await pipe.execute()
-
-            await self._frontier.patiently(write)
+            pairs = [word for name, value in wanted.items() for word in (name, have.get(name, value))]
+            await self._frontier.patiently(lambda: cast(Any, self._redis.eval(_AGREE, 1, self._key("meta"), *pairs)))
             have = await self._all()
             refuse(have)
         self._agreed = have
@@ -111,14 +109,13 @@ class Meta:
             await self._frontier.patiently(lambda: self._redis.zrem(key, worker))
 
     async def anyone_seeding(self) -> bool:
-        seconds, _ = await self._frontier.patiently(lambda: cast(Any, self._redis.time()))
-        return bool(await self._frontier.patiently(lambda: self._redis.zcount(self._key("seeding"), seconds, "+inf")))
+        return bool(await self._frontier.patiently(lambda: cast(Any, self._redis.eval(_SEEDING, 1, self._key("seeding")))))
 
     async def tell_again(self) -> None:
         """What a server that lost its last seconds may lack."""
         if self._agreed:
             pairs = [text for pair in self._agreed.items() for text in pair]
-            await self._frontier.patiently(lambda: cast(Any, self._redis.eval(_KEEP, 1, self._key("meta"), *pairs)))
+            await self._frontier.patiently(lambda: cast(Any, self._redis.eval(_AGREE, 1, self._key("meta"), *pairs)))
         await self._add_to_scope(list(self._widened))
 
     async def widen_scope(self, names: Iterable[str]) -> None:

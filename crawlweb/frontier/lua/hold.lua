@@ -3,10 +3,14 @@
 -- uses: time common pack host cold place
 --
 -- ARGV[3]  ms from now that leases last    ARGV[4] msgpack [[token, host, ms that its request may still take (0: there is none)], ...]
+-- ARGV[5]  run id of the server ('': not known)    ARGV[6] ms that nobody leases from now on, unless that was begun (lease)
 -- Returns  a letter for each: k kept, g gone
 -- Holds    a host's next-allowed time never moves back
 
 pass_when_full()
+if ARGV[5] ~= '' and ARGV[5] ~= c[7] then
+  redis.call('HSET', CTR, 'run', ARGV[5], 'calm', string.format('%d', now + num(ARGV[6])))
+end
 local rows, out = cmsgpack.unpack(ARGV[4]), {}
 local expiry = string.format('%d', now + num(ARGV[3]))
 for i, row in ipairs(rows) do
