@@ -104,6 +104,11 @@ def test_what_lies_below_the_project_does_not_import_it(module: str) -> None:
     assert [name for name in found if name.partition(".")[0] in ("spiders", "settings", "tests")] == []
 
 
+@pytest.mark.parametrize("module", [module for module in SOURCES if not is_in(module, "crawlweb.cli")])
+def test_nothing_imports_the_command_line(module: str) -> None:
+    assert [name for name in imports(SOURCES[module].read_text(), module) if is_in(name, "crawlweb.cli")] == []
+
+
 def test_importing_the_package_does_not_import_scrapy() -> None:
     tree = ast.parse((ROOT / "crawlweb" / "__init__.py").read_text())
     assert [ast.unparse(node) for node in tree.body if isinstance(node, ast.ImportFrom | ast.Import)] == [
