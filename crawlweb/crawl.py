@@ -20,6 +20,7 @@ from .frontier.memory import Level, MemoryWatch, evicting
 from .frontier.meta import Meta
 from .frontier.rows import NORMAL, Lease, Limits, Link
 from .frontier.server import PrivateServer
+from .frontier.totals import Totals
 from .outbox import Ticket
 from .policy.canonical import Canonicalizer
 from .policy.hosts import SUFFIX_LIST_DATE, SUFFIX_LIST_ID, SUFFIX_LIST_OLD_DAYS
@@ -39,7 +40,8 @@ logger = logging.getLogger(__name__)
 class Hooks:
     """What the crawl tells its scheduler: there may be work, the crawl is over (why), a stat rose (by how much), a stat has a value, a
     request will not come back. What it asks: is the
-    spider still giving start requests? which address has a name, '' if no clock of addresses is in force for it?"""
+    spider still giving start requests? which address has a name, '' if no clock of addresses is in force for it? what are the stats that
+    are summed over workers?"""
 
     wake: Callable[[], None]
     ended: Callable[[str], None]
@@ -48,6 +50,7 @@ class Hooks:
     starting: Callable[[], bool]
     address_of: Callable[[str], Awaitable[str]]
     dropped: Callable[[dict[str, object]], None]
+    stats: Callable[[], Mapping[str, int]]
 
 
 class Crawl:
@@ -91,6 +94,7 @@ class Crawl:
         self.meta = Meta(self.frontier)
         memory = MemoryWatch(self.frontier, config.redis_memory_bytes or None, count=self.hooks.count, gauge=self.hooks.gauge)
         self.accounts = Accounts(self.frontier, gauge=self.hooks.gauge)
+        self.totals = Totals(self.frontier, self.hooks.stats)
         if (date.today() - SUFFIX_LIST_DATE).days > SUFFIX_LIST_OLD_DAYS:
             logger.warning("the public suffix list is of %s: before the next crawl, pip install -U publicsuffixlist", SUFFIX_LIST_DATE)
         try:
@@ -125,6 +129,7 @@ class Crawl:
             await self.meta.say_seeding(True)
         self.worker.start()
         self.worker.run(self.accounts.keep())
+        self.worker.run(self.totals.keep())
         if chunks:
             spill = Spill(
                 self.frontier,
@@ -144,6 +149,7 @@ class Crawl:
         await self.worker.close()
         await self.store.close()
         await self.accounts.close()
+        await self.totals.close()
         await self._leave_redis()
 
     def add_links(self, targets: list[Target], lease: Lease, ticket: Ticket) -> None:

@@ -76,6 +76,8 @@ KEYS = (
     Key("sweep", "crawl", "string", "the worker that looked for unused chunks; expires when another may"),
     Key("seeding", "crawl", "zset", "workers that are reading seeds, by the time their word expires, ms"),
     Key("pages", "crawl", "set", "8-byte keys of pages stored, where `max_pages` limits the crawl"),
+    Key("stats", "crawl", "hash", "stats of all workers, summed"),
+    Key("stats:<worker>", "crawl", "string", "number of a worker's last call that added to them; expires after 1 h"),
     Key("permits", "crawl", "zset", "URL keys being fetched under `max_pages`, by expiry, ms"),
 )
 
