@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass
 
 SCHEMA = 2
@@ -93,6 +94,11 @@ def partition_prefix(crawl: str, partition: int) -> str:
 
 def crawl_key(crawl: str, name: str) -> str:
     return f"{{{crawl}}}:{name}"
+
+
+def is_key_of(crawl: str, key: str) -> bool:
+    """Of this crawl, and not of one whose name begins alike, nor of the drop-in filter `{<spider>:dupefilter}:`."""
+    return re.match(rf"\{{{re.escape(crawl)}(:(ip:)?\d+)?\}}:", key) is not None
 
 
 def ip_shards(partitions: int) -> int:
