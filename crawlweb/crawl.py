@@ -19,7 +19,7 @@ from .frontier.frontier import Frontier
 from .frontier.memory import Level, MemoryWatch, evicting
 from .frontier.meta import Meta
 from .frontier.rows import NORMAL, Lease, Limits, Link
-from .frontier.server import PrivateServer
+from .frontier.server import PrivateServer, Revival
 from .frontier.totals import Totals
 from .outbox import Ticket
 from .policy.canonical import Canonicalizer
@@ -91,6 +91,8 @@ class Crawl:
             active_hosts=config.active_hosts,
         )
         self.frontier = Frontier(self._servers.redis, config.crawl, config.partitions, self.worker_id, limits, self._servers.run_of)
+        if self._server:
+            self.frontier.on_outage = Revival(self._server)
         self.meta = Meta(self.frontier)
         memory = MemoryWatch(self.frontier, config.redis_memory_bytes or None, count=self.hooks.count, gauge=self.hooks.gauge)
         self.accounts = Accounts(self.frontier, gauge=self.hooks.gauge)

@@ -68,6 +68,7 @@ class Frontier:
         self.quarantined = 0  # leased entries that could not be read
         self.closing = False  # an outage is no longer waited for
         self.see_to: Callable[[int, list[str]], None] | None = None  # called with long queues of a partition (cold.py)
+        self.on_outage: Callable[[], Awaitable[None]] | None = None  # called before a call is repeated that no server answered
         self._unix_offset_s = time.time() - boottime()
         self._numbers = itertools.count(1)  # of calls, over all partitions: a lease's token is unique in the crawl
         self._locks: dict[tuple[str, int], asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -102,6 +103,8 @@ class Frontier:
                 if self.closing:
                     raise FrontierError(f"Redis does not answer: {e}") from e
                 logger.warning("Redis does not answer, again in %.1f s: %s", pause_s, e)
+                if self.on_outage is not None and isinstance(e, RedisConnectionError):
+                    await self.on_outage()
                 await asyncio.sleep(pause_s)
                 pause_s = min(pause_s * 2, 5.0)
             except RedisError as e:
