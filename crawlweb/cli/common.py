@@ -86,11 +86,11 @@ def project_of(settings: Settings) -> Project:
     return Project(config, dictionary("REDIS_PARAMS"), [str(uri) for uri in dictionary("FEEDS")])
 
 
-def on_servers(settings: Settings, work: Callable[[Servers, Config], Awaitable[T]]) -> T:
-    """What `work` makes of the crawl's Redis, be there a crawl or not."""
+def on_servers(settings: Settings, work: Callable[[Servers, Config], Awaitable[T]], *, make: bool = False) -> T:
+    """What `work` makes of the crawl's Redis, be there a crawl or not. `make`: a private server too, where there is none."""
     try:
         project = project_of(settings)
-        with redis_of(project.config) as url:
+        with redis_of(project.config, make) as url:
             return asyncio.run(_asked(url, project, work))
     except (ConfigError, FrontierError, ImportError) as e:
         raise Failure(str(e)) from e
@@ -106,13 +106,13 @@ def on_frontier(settings: Settings, work: Callable[[Frontier], Awaitable[T]]) ->
 
 
 @contextmanager
-def redis_of(config: Config, begins: bool = False) -> Iterator[str]:
-    """The address. The private server is started if it does not run, and ended if no worker needs it. `begins`: a crawl may begin here."""
+def redis_of(config: Config, make: bool) -> Iterator[str]:
+    """The address. The private server is started if it does not run, and ended if no worker needs it."""
     if config.redis_url:
         yield config.redis_url
         return
     server = PrivateServer(Path(config.data_dir), config.redis_binary)
-    if not begins and not server.folder.is_dir():
+    if not make and not server.folder.is_dir():
         raise ConfigError(f"CRAWLWEB_DATA_DIR={config.data_dir}: no crawl was begun here, and there is no REDIS_URL")
     server.start()
     try:

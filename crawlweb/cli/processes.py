@@ -10,7 +10,7 @@ import signal
 import time
 from asyncio.subprocess import DEVNULL, STDOUT, Process, create_subprocess_exec
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import without_credentials
@@ -30,7 +30,7 @@ class Slot:
     command: Sequence[str]
     log: Path
     process: Process | None = None
-    began: float = field(default=0.0)
+    began: float = 0.0
     has_ended: bool = False  # as it should
 
     @property
@@ -46,7 +46,6 @@ class Processes:
         self.restarts = 0
         self.error = ""
         self._tell = tell
-        self._signal: int | None = None  # that all were stopped with
         self._stopped = asyncio.Event()
         self._same = ("", 0)  # line that the last workers ended with, how many
         self._has_failed = False
@@ -65,55 +64,55 @@ class Processes:
         await asyncio.gather(*map(self._keep, self.slots))
         return not (self.error or self._has_failed)
 
-    def stop(self, signal_number: int) -> None:
-        """Passes a signal on to all, each time; none is started again."""
-        self._signal = signal_number
+    def stop(self) -> None:
+        """Passes a signal on to all, each time; none is started again. SIGTERM, which Scrapy takes for SIGINT: Python may lose a SIGINT, or
+        fail in many ways, before Scrapy listens, and a SIGTERM just ends it."""
         self._stopped.set()
         for slot in self.slots:
-            self._pass_on(slot)
-
-    def _pass_on(self, slot: Slot) -> None:
-        if slot.process is not None and self._signal is not None:
-            with contextlib.suppress(ProcessLookupError):
-                slot.process.send_signal(self._signal)
+            _terminate(slot)
 
     async def _keep(self, slot: Slot) -> None:
         pause_s = PAUSE_S
         while not self._stopped.is_set():
-            output = slot.log.open("ab")
-            with output:
+            how, line, was_settled = await self._run_once(slot)
+            if not how:
+                slot.has_ended = True
+                return
+            if self._stopped.is_set():
+                if how != signal.SIGTERM.name:  # ours, before it could listen
+                    self._has_failed = True
+                    self._tell(f"worker {slot.number} ended with {how}: {line or slot.log}")
+                return
+            if was_settled:
+                pause_s = PAUSE_S
+            if not self._is_same_error(line, was_settled):
+                self._tell(f"worker {slot.number} died ({how}), it starts again in {pause_s:.0f} s: {line or slot.log}")
+            elif self._same[1] >= SAME_ERRORS:
+                self.error = line
+                self.stop()
+                return
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._stopped.wait(), pause_s)
+            pause_s = min(2 * pause_s, PAUSE_MOST_S)
+            self.restarts += 1
+
+    async def _run_once(self, slot: Slot) -> tuple[str, str, bool]:
+        """How it ended ('': with 0), the line it failed with, was it settled?"""
+        try:
+            with slot.log.open("ab") as output:
                 before_bytes = output.seek(0, os.SEEK_END)
                 # A session of its own: a Ctrl-C at the terminal reaches a worker once, through us.
                 slot.process = await create_subprocess_exec(
                     *slot.command, stdin=DEVNULL, stdout=output, stderr=STDOUT, start_new_session=True
                 )
             slot.began = time.monotonic()
-            self._pass_on(slot)  # we were stopped meanwhile
+            if self._stopped.is_set():  # meanwhile
+                _terminate(slot)
             status = await slot.process.wait()
-            was_settled = slot.is_settled
-            slot.process = None
-            if status == 0:
-                slot.has_ended = True
-                return
-            why = _how(status)
-            line = _last_line(slot.log, before_bytes) if status > 0 else ""
-            if self._stopped.is_set():
-                if self._signal is None or status != -self._signal:  # it may have got ours before it could listen
-                    self._has_failed = True
-                    self._tell(f"worker {slot.number} ended with {why}: {line or slot.log}")
-                return
-            if was_settled:
-                pause_s = PAUSE_S
-            if not self._is_same_error(line, was_settled):
-                self._tell(f"worker {slot.number} died ({why}), it starts again in {pause_s:.0f} s: {line or slot.log}")
-            elif self._same[1] >= SAME_ERRORS:
-                self.error = line
-                self.stop(signal.SIGTERM)
-                return
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._stopped.wait(), pause_s)
-            pause_s = min(2 * pause_s, PAUSE_MOST_S)
-            self.restarts += 1
+            was_settled, slot.process = slot.is_settled, None
+            return _how(status), _last_line(slot.log, before_bytes) if status > 0 else "", was_settled
+        except OSError as e:
+            return "not started", f"{e.filename or slot.command[0]}: {e.strerror or e}", False
 
     def _is_same_error(self, line: str, was_settled: bool) -> bool:
         """May it be one that starting again does not help against?"""
@@ -124,9 +123,15 @@ class Processes:
         return True
 
 
+def _terminate(slot: Slot) -> None:
+    if slot.process is not None:
+        with contextlib.suppress(ProcessLookupError):
+            slot.process.terminate()
+
+
 def _how(status: int) -> str:
-    if status > 0:
-        return f"exit status {status}"
+    if status >= 0:
+        return f"exit status {status}" if status else ""
     try:
         return signal.Signals(-status).name
     except ValueError:

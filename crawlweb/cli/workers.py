@@ -71,7 +71,7 @@ def workers(number: int, arguments: Settings, feeds: Sequence[str], spider: str,
         except OSError as e:
             raise ConfigError(f"CRAWLWEB_DATA_DIR={project.config.data_dir}: {e.strerror or e}") from None
         commands = [_command(n, spider, arguments, feeds, settings) for n in range(1, number + 1)]
-        with redis_of(project.config, begins=True) as url:
+        with redis_of(project.config, make=True) as url:
             asyncio.run(_run(commands, folder, project, url, has_seeds="seeds" in dict(arguments)))
     except (ConfigError, FrontierError, ImportError) as e:
         raise Stopped(str(e)) from e
@@ -105,13 +105,13 @@ async def _run(commands: Sequence[Sequence[str]], folder: Path, project: Project
     processes = Processes(commands, folder, display.tell)
     loop = asyncio.get_running_loop()
 
-    def stop(number: int) -> None:
+    def stop() -> None:
         display.tell("stopping: what is being fetched is finished; once more to end at once")
-        processes.stop(signal.SIGTERM if number == signal.SIGHUP else number)
+        processes.stop()
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # nohup
-            loop.add_signal_handler(number, stop, number)
+            loop.add_signal_handler(number, stop)
     click.echo(f"{len(commands)} workers; their logs: {folder}")
     watch = Watch(servers, project.config.crawl, processes, display, has_seeds)
     watching = asyncio.ensure_future(watch.forever())
