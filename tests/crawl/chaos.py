@@ -124,7 +124,7 @@ class Chaos:
         self.total = sum(len(site.expected()) for site in web.sites.values())
         self._rng = random.Random(f"{plan.seed}/chaos")
         self._redis_left = sorted(plan.redis, key=lambda blow: blow.at)
-        self._script_left = None if plan.script is None else sorted(plan.script)
+        self._script_left = None if plan.script is None else sorted(plan.script, key=lambda blow: blow[0])
         self._back: tuple[float, int] | None = None  # when which node is started again
         self._seeds = folder / "seeds.txt"
         self._seeds.write_text("\n".join(web.seeds()) + "\n")
@@ -204,7 +204,7 @@ class Chaos:
             self._note(what, frozenset({victim.number}))
         else:
             victim.run.process.send_signal(signal.SIGSTOP)
-            seconds = rng.uniform(1.2, 1.8) * plan.lease_s if what == "stop long" else rng.uniform(0.2, 0.6) * plan.lease_s
+            seconds = rng.uniform(1.1, 1.5) * plan.lease_s if what == "stop long" else rng.uniform(0.2, 0.6) * plan.lease_s
             victim.wakes_s = time.monotonic() + seconds
             self._note(what, frozenset({victim.number}), until_s=victim.wakes_s)
         return True
