@@ -289,7 +289,7 @@ def _run(settings: Settings, work: Callable[[Frontier], Awaitable[T]]) -> T:
         except (TypeError, ValueError):
             raise ConfigError(f"REDIS_PARAMS={project.get('REDIS_PARAMS')!r}: a dictionary expected") from None
         with _redis_url(config) as url:
-            return asyncio.run(_asked(url, params, config.crawl, work))
+            return asyncio.run(_asked(url, params, config, work))
     except (ConfigError, FrontierError, ImportError) as e:
         raise Failure(str(e)) from e
 
@@ -310,10 +310,10 @@ def _redis_url(config: Config) -> Iterator[str]:
         server.stop()
 
 
-async def _asked(url: str, params: Mapping[str, Any], crawl: str, work: Callable[[Frontier], Awaitable[T]]) -> T:
-    servers = await Servers.connect(url, params)
+async def _asked(url: str, params: Mapping[str, Any], config: Config, work: Callable[[Frontier], Awaitable[T]]) -> T:
+    servers = await Servers.connect(url, params, config.redis_cluster)
     try:
-        return await work(await begun(servers.redis, crawl, f"cli-{secrets.token_hex(4)}", SUFFIX_LIST_ID))
+        return await work(await begun(servers.redis, config.crawl, f"cli-{secrets.token_hex(4)}", SUFFIX_LIST_ID))
     finally:
         await servers.close()
 

@@ -14,7 +14,7 @@ from . import __version__
 from .default_settings import Config
 from .errors import ConfigError, FrontierError, StoreError
 from .frontier.accounts import Accounts
-from .frontier.connect import Servers
+from .frontier.connect import Servers, shown
 from .frontier.frontier import Frontier
 from .frontier.memory import Level, MemoryWatch, evicting
 from .frontier.meta import Meta
@@ -78,7 +78,7 @@ class Crawl:
             self._server = PrivateServer(Path(config.data_dir), config.redis_binary)
             await asyncio.to_thread(self._server.start)
             url = self._server.url
-        self._servers = await Servers.connect(url, redis_params)
+        self._servers = await Servers.connect(url, redis_params, config.redis_cluster)
         limits = Limits(
             min_delay_s=config.min_delay_s,
             latency_factor=config.latency_factor,
@@ -177,7 +177,7 @@ class Crawl:
             return
         for server in memory.servers:
             if server.evicts:
-                raise ConfigError(f"REDIS_URL={url}: {evicting(server.policy)}")
+                raise ConfigError(f"REDIS_URL={shown(url)}: {evicting(server.policy)}")
 
     async def _open_store(self) -> None:
         folder, config = self.folder / "warc", self.config

@@ -15,7 +15,16 @@ from typing import Any, TypeVar, cast
 
 import msgpack  # type: ignore[import-untyped]
 from redis.asyncio import Redis
-from redis.exceptions import BusyLoadingError, OutOfMemoryError, ReadOnlyError, RedisError, ResponseError
+from redis.exceptions import (
+    AskError,
+    BusyLoadingError,
+    ClusterError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+    TryAgainError,
+)
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
@@ -34,7 +43,9 @@ GUARD_MS = 5  # a request counts as ended so much later: three clocks are rounde
 # Full, or not itself for a while; out of a script the word stands in the middle of the text.
 _PASSING_WORDS = re.compile(r"\b(OOM|MISCONF|READONLY|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|NOREPLICAS)\b")
 _FULL = re.compile(r"\bOOM\b")
-_PASSING = (OutOfMemoryError, RedisConnectionError, RedisTimeoutError, BusyLoadingError, ReadOnlyError)
+AWAY = (RedisConnectionError, RedisTimeoutError, BusyLoadingError)
+# AskError: MOVED and ASK; ClusterError: CLUSTERDOWN, MASTERDOWN.
+_PASSING = (*AWAY, OutOfMemoryError, ReadOnlyError, AskError, TryAgainError, ClusterError)
 # KEYS: one of the partition. ARGV: msgpack [[command, argument, ...], ...]
 _AT_ONCE = """
 local out = {}

@@ -41,6 +41,14 @@ for i = 1, #ARGV do
 end
 return redis.call('SCARD', KEYS[1])
 """
+# KEYS: meta. ARGV: name, value, … Those that are there stay.
+_AGREE = """
+for i = 1, #ARGV, 2 do redis.call('HSETNX', KEYS[1], ARGV[i], ARGV[i + 1]) end
+"""
+# KEYS: seeding.
+_SEEDING = """
+return redis.call('ZCOUNT', KEYS[1], redis.call('TIME')[1], '+inf')
+"""
 # KEYS: seeding. ARGV: worker, seconds. Passes when Redis is full, as above: workers say it between renewals.
 _SAY_SEEDING = """
 redis.call('PERSIST', KEYS[1])
@@ -76,14 +84,8 @@ class Meta:
             have = {**{name: value for name, value in OLDER.items() if name in wanted}, **have}
         refuse(have)
         if not set(wanted) <= set(have):
-
-            async def write() -> Any:
-                pipe = self._redis.pipeline(transaction=True)
-                for name, value in wanted.items():
-                    pipe.hsetnx(self._key("meta"), name, have.get(name, value))
-                return await pipe.execute()
-
-            await self._frontier.patiently(write)
+            pairs = [word for name, value in wanted.items() for word in (name, have.get(name, value))]
+            await self._frontier.patiently(lambda: cast(Any, self._redis.eval(_AGREE, 1, self._key("meta"), *pairs)))
             have = await self._all()
             refuse(have)
         return have
@@ -104,8 +106,7 @@ class Meta:
             await self._frontier.patiently(lambda: self._redis.zrem(key, worker))
 
     async def anyone_seeding(self) -> bool:
-        seconds, _ = await self._frontier.patiently(lambda: cast(Any, self._redis.time()))
-        return bool(await self._frontier.patiently(lambda: self._redis.zcount(self._key("seeding"), seconds, "+inf")))
+        return bool(await self._frontier.patiently(lambda: cast(Any, self._redis.eval(_SEEDING, 1, self._key("seeding")))))
 
     async def widen_scope(self, names: Iterable[str]) -> None:
         new = [name for name in names if name not in self.scope]

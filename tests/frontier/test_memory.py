@@ -592,7 +592,7 @@ def test_stats_tell_it_and_closing_does_not_wait_for_redis(rig: Rig) -> None:
 
         info = scan = hangs
 
-    rig.run(Accounts(rig.f, nodes=[Gone()]).close())  # type: ignore[list-item]
+    rig.run(Accounts(rig.f, nodes=lambda: [Gone()]).close())  # type: ignore[list-item]
 
 
 def test_a_redis_that_does_not_tell_is_not_asked_again(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
@@ -601,7 +601,7 @@ def test_a_redis_that_does_not_tell_is_not_asked_again(rig: Rig, caplog: pytest.
             raise redis.exceptions.NoPermissionError("this user has no permissions to run 'scan'")
 
     with caplog.at_level(logging.INFO):
-        rig.run(Accounts(rig.f, nodes=[Forbids()]).keep())  # type: ignore[list-item]
+        rig.run(Accounts(rig.f, nodes=lambda: [Forbids()]).keep())  # type: ignore[list-item]
     assert "is not known" in caplog.text
     with pytest.raises(FrontierError):
-        rig.run(Accounts(rig.f, nodes=[Forbids()]).sample())  # type: ignore[list-item]
+        rig.run(Accounts(rig.f, nodes=lambda: [Forbids()]).sample())  # type: ignore[list-item]
