@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from tests.crawl.chaos import Account, Chaos, Plan, RedisBlow, account, verdict  # noqa: E402
-from tests.crawl.servers import Node, a_cluster, one_server  # noqa: E402
+from tests.crawl.servers import Loser, one_server, shards  # noqa: E402
 from tests.web import Slow, Tree, Web  # noqa: E402
 
 FEW = 0.0001  # share of the slots of a third node: two shards alone could not agree that one is gone
@@ -57,11 +57,11 @@ def plan(options: argparse.Namespace) -> Plan:
     )
 
 
-def servers(options: argparse.Namespace, folder: Path, stack: ExitStack) -> list[Node]:
+def servers(options: argparse.Namespace, folder: Path, stack: ExitStack) -> list[Loser]:
     if options.shards:
-        return stack.enter_context(a_cluster(folder, (1.0, 1.0, FEW)))
+        return stack.enter_context(shards(folder, (1.0, 1.0, FEW)))
     if options.cluster:
-        return stack.enter_context(a_cluster(folder, (1.0,) * options.cluster))
+        return stack.enter_context(shards(folder, (1.0,) * options.cluster))
     return stack.enter_context(one_server(folder))
 
 

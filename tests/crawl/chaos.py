@@ -24,8 +24,9 @@ import redis
 
 from crawlweb.frontier import codec
 from crawlweb.frontier.keys import crawl_key, partition_prefix
+from tests.cluster import Cluster
 from tests.crawl.crawler import PARTITIONS, ROOT, Crawl, Run
-from tests.crawl.servers import Node, wait_for_cluster
+from tests.crawl.servers import Loser
 from tests.web import Report, Visit, Web
 
 TICK_S = 0.05
@@ -92,7 +93,6 @@ class Worker:
     """It is stopped until then."""
     struck: bool = False
     """It was killed by us."""
-    _connected: bool = False
 
     @property
     def lives(self) -> bool:
@@ -101,8 +101,7 @@ class Worker:
     @property
     def connected(self) -> bool:
         """Redis was there when it began; without, it would have ended at once."""
-        self._connected = self._connected or "Spider opened" in self.run.log
-        return self._connected
+        return self.crawl.warc_folder.exists()
 
 
 @dataclass(frozen=True)
@@ -116,7 +115,7 @@ class Proof:
 class Chaos:
     """Workers of one crawl, each in a folder of its own and with a user agent that tells it from the others."""
 
-    def __init__(self, folder: Path, web: Web, nodes: Sequence[Node], plan: Plan, say: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(self, folder: Path, web: Web, nodes: Sequence[Loser], plan: Plan, say: Callable[[str], None] = lambda _: None) -> None:
         self.web, self.nodes, self.plan, self._say, self._folder = web, nodes, plan, say, folder
         self.workers: list[Worker] = []
         self.blows: list[Blow] = []
@@ -129,7 +128,7 @@ class Chaos:
         self._seeds = folder / "seeds.txt"
         self._seeds.write_text("\n".join(web.seeds()) + "\n")
         self._settings = {
-            "REDIS_URL": nodes[0].url,
+            "REDIS_URL": f"redis://{nodes[0].address}",
             "CRAWLWEB_MIN_DELAY_S": plan.delay_s,
             "DOWNLOAD_TIMEOUT": plan.timeout_s,
             "CRAWLWEB_LEASE_S": plan.lease_s,
@@ -226,16 +225,18 @@ class Chaos:
         everyone = frozenset(worker.number for worker in self.workers if worker.lives)
         lost_s = 0.0
         if blow.how == "stop":
-            node.stop()
+            node.end()
+        elif blow.how == "kill":
+            node.kill()
         else:
-            lost_s = node.kill(1.0 if blow.how == "lose" else None)
+            lost_s = node.lose()
         self._back = (time.monotonic() + blow.away_s, blow.node)
         self._note(f"Redis {blow.how} {blow.node}", everyone, leased=leased, at_s=now, lost_s=lost_s, until_s=self._back[0])
 
     def _bring_back(self, number: int) -> None:
         self.nodes[number].start()
         if len(self.nodes) > 1:
-            wait_for_cluster(self.nodes)
+            Cluster(list(self.nodes)).wait_until_well()
         self._back = None
 
     def _note(
@@ -259,7 +260,7 @@ class Chaos:
 
     def _client(self) -> Any:
         if len(self.nodes) > 1:
-            return redis.RedisCluster.from_url(self.nodes[0].url)
+            return redis.RedisCluster.from_url(f"redis://{self.nodes[0].address}")
         return self.nodes[0].client()
 
     def _leased(self) -> frozenset[Place]:
