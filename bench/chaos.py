@@ -23,17 +23,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.crawl.chaos import Account, Chaos, Plan, RedisBlow, account, verdict  # noqa: E402
+from tests.crawl.chaos import Account, Chaos, Plan, RedisBlow, account, sites, verdict  # noqa: E402
 from tests.crawl.servers import Loser, one_server, shards  # noqa: E402
-from tests.web import Slow, Tree, Web  # noqa: E402
+from tests.web import Web  # noqa: E402
 
 FEW = 0.0001  # share of the slots of a third node: two shards alone could not agree that one is gone
-
-
-def sites(options: argparse.Namespace) -> list[Tree]:
-    slow = options.hosts // 10
-    trees = [Tree(f"tree{i}.org", pages=options.pages, words=30) for i in range(options.hosts - slow)]
-    return [*trees, *(Slow(f"slow{i}.org", pages=options.pages, words=30, low_s=0.1, high_s=0.6) for i in range(slow))]
 
 
 def plan(options: argparse.Namespace) -> Plan:
@@ -105,7 +99,7 @@ def main() -> int:
     with ExitStack() as stack:
         folder = options.keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
         folder.mkdir(parents=True, exist_ok=True)
-        web = stack.enter_context(Web(seed=options.seed, sites=sites(options)))
+        web = stack.enter_context(Web(seed=options.seed, sites=sites(options.hosts, options.pages)))
         nodes = servers(options, folder, stack)
         chaos = stack.enter_context(Chaos(folder, web, nodes, plan(options), lambda text: print(text, flush=True)))
         chaos.run()

@@ -27,16 +27,39 @@ from crawlweb.frontier.keys import crawl_key, partition_prefix
 from tests.cluster import Cluster
 from tests.crawl.crawler import PARTITIONS, ROOT, Crawl, Run
 from tests.crawl.servers import Loser
-from tests.web import Report, Visit, Web
+from tests.web import Report, Site, Slow, Tree, Visit, Web
 
 TICK_S = 0.05
 KINDS = ("kill", "stop", "stop long", "add")
+WORDS = 30  # of a page
 SLACK_S = 0.2  # so much of the crawl may be fetched again at a blow, beside what was in flight
 REPLAY_S = 5.0  # a worker sends again what it had acknowledged so long before a server came back
 TOLERANCE_S = 0.02
 _WORKER = re.compile(r"/worker/(\d+)")
 
 Place: TypeAlias = "tuple[str, str]"  # host name, path
+
+
+@dataclass
+class Ring(Tree):
+    """One of `rings` hosts: page k leads only to page k + 1 of another. A link that is lost between two shards loses the page."""
+
+    index: int = 0
+    rings: int = 1
+
+    def links(self, number: int) -> list[str]:
+        to = f"ring{(self.index + 17 * number + 1) % self.rings}.org"
+        return [self.url(self.path(number + 1), to)] if number + 1 < self.pages else []
+
+
+def sites(hosts: int, pages: int) -> list[Site]:
+    """Half of them ring, a tenth is slow, the rest are trees."""
+    slow, rings = hosts // 10, hosts // 2
+    return [
+        *(Ring(f"ring{i}.org", pages=pages, words=WORDS, index=i, rings=rings) for i in range(rings)),
+        *(Slow(f"slow{i}.org", pages=pages, words=WORDS, low_s=0.1, high_s=0.6) for i in range(slow)),
+        *(Tree(f"tree{i}.org", pages=pages, words=WORDS) for i in range(hosts - slow - rings)),
+    ]
 
 
 @dataclass(frozen=True)

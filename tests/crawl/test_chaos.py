@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.crawl.chaos import Chaos, Plan, RedisBlow, account, verdict
+from tests.crawl.chaos import Chaos, Plan, RedisBlow, account, sites, verdict
 from tests.crawl.crawler import at_once
 from tests.crawl.servers import one_server
-from tests.web import Tree, Web
+from tests.web import Web
 
 HOSTS, PAGES = 60, 5
 BLOWS = ((0.1, "stop long"), (0.15, "kill"), (0.15, "add"))
@@ -17,7 +17,7 @@ BLOWS = ((0.1, "stop long"), (0.15, "kill"), (0.15, "add"))
 def test_a_crawl_under_blows_is_whole_and_polite(folder: Path) -> None:
     plan = Plan(workers=3, script=BLOWS, redis=(RedisBlow(0.5, "kill"),))
     with (
-        Web(seed=7, sites=[Tree(f"tree{i}.org", pages=PAGES, words=30) for i in range(HOSTS)]) as web,
+        Web(seed=7, sites=sites(HOSTS, PAGES)) as web,
         one_server(folder) as nodes,
         Chaos(folder, web, nodes, plan) as chaos,
     ):
