@@ -83,7 +83,8 @@ STATS = {
 
 # States, not counters; or what several workers may count.
 NOT_SUMMED = {name for name in STATS if name.startswith("crawlweb/memory/")} - {"crawlweb/memory/pauses", "crawlweb/memory/paused_s"}
-NOT_SUMMED |= {"crawlweb/hosts", "crawlweb/links/cache_rate"}
+NOT_SUMMED |= {f"crawlweb/{name}" for name in ("hosts", "links/cache_rate", "workers", "partitions")}
+NOT_SUMMED |= {"crawlweb/redis/calls_per_s", "crawlweb/redis/calls_per_s_most"}
 
 
 def summed(values: Mapping[str, Any]) -> dict[str, int]:
