@@ -11,7 +11,7 @@ import contextlib
 import heapq
 import itertools
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from .frontier.frontier import Frontier
@@ -56,6 +56,15 @@ class IpTurns:
         self._wishes.clear()
         self._due.clear()
         return jobs
+
+    async def hold_again(self, jobs: Sequence[Job]) -> None:
+        """Their requests are under way, and Redis may have lost that their addresses are held."""
+        shards: dict[int, list[tuple[str, str, str]]] = defaultdict(list)
+        for job in jobs:
+            shards[self._frontier.ip_shard_of(job.ip)].append((job.ip, job.lease.host, job.lease.token))
+        for shard, wishes in shards.items():
+            for first in range(0, len(wishes), BATCH):
+                await self._frontier.ip_turns(shard, [], wishes[first : first + BATCH])
 
     async def ask_forever(self) -> None:
         try:
