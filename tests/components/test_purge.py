@@ -20,6 +20,7 @@ from crawlweb.cli import main
 from crawlweb.frontier import keys
 from crawlweb.frontier.frontier import Frontier
 from crawlweb.frontier.keys import KEYS, SCHEMA, is_key_of
+from crawlweb.frontier.members import Members
 from crawlweb.frontier.meta import Meta
 from crawlweb.frontier.rows import EXACT, Limits, Link
 from crawlweb.frontier.totals import Totals
@@ -133,13 +134,16 @@ def test_at_a_terminal_it_asks(crawl: Crawl, answer: str, goes: bool) -> None:
 def test_it_refuses_while_workers_live(crawl: Crawl) -> None:
     async def live() -> None:
         async with Redis.from_url(crawl.url) as client:
-            await Totals(Frontier(client, "web", 4, "living"), dict).send()
+            await Members(Frontier(client, "web", 4, "living")).beat(busy=False, leases=0)
+            await Members(Frontier(client, "web", 4, "gone")).beat(busy=False, leases=0)
+            await Members(Frontier(client, "web", 4, "gone")).leave()
 
     asyncio.run(live())
     before = crawl.names()
     result = crawl.purge("--yes")
     assert result.exit_code == 2
-    assert "living" in result.stderr
+    assert f"living (process {os.getpid()} on " in result.stderr
+    assert "gone" not in result.stderr
     assert crawl.names() == before
 
 

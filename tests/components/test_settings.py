@@ -168,5 +168,5 @@ def test_no_value_raises_anything_else(name: str, value: Any) -> None:
     assert name in message
 
 
-def test_names_begin_alike_but_for_the_one_of_scrapy_redis() -> None:
-    assert {name for name in NAMES if not name.startswith(PREFIX)} == {"REDIS_URL"}
+def test_names_begin_alike_but_for_those_of_the_client() -> None:
+    assert {name for name in NAMES if not name.startswith(PREFIX)} == {"REDIS_URL", "REDIS_CLUSTER"}
