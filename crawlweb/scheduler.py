@@ -28,6 +28,7 @@ from .records import Entry, Target
 from .requests import LocalRequests, NotSerialisable, fingerprint, from_fields, to_fields
 from .rulebook import RULES_S, STALE_S
 from .seeds import SpiderArguments
+from .start_urls import start_urls_of
 from .stats import summed
 
 if TYPE_CHECKING:
@@ -102,6 +103,10 @@ class Scheduler(BaseScheduler):
         if not isinstance(arguments, SpiderArguments):
             arguments = SpiderArguments()
         settings = self.crawler.settings
+        try:
+            start_urls = start_urls_of(spider, self.config, self.canonicalizer)
+        except ConfigError as e:
+            raise SystemExit(f"crawlweb: {e}") from None
         self.crawl = Crawl(
             self.config,
             arguments,
@@ -116,6 +121,7 @@ class Scheduler(BaseScheduler):
                 redis_params=self._redis_params,
                 capacity=self._capacity,
                 fetch_s=self._timeout_s * MARGIN,
+                start_urls=start_urls,
             )
         except (ConfigError, FrontierError) as e:
             raise SystemExit(f"crawlweb: {e}") from None

@@ -30,6 +30,7 @@ from .recovery import Recovery
 from .rota import MIN_S, Rota
 from .rulebook import Kept, Rulebook
 from .share import Share
+from .starts import Starts
 from .turns import IpTurns
 
 logger = logging.getLogger(__name__)
@@ -82,6 +83,7 @@ class Worker:
         self.closing = False
         self.in_hand: dict[str, Lease] = {}
         self.seeding = 0
+        self.starts: Starts | None = None  # where start URLs come from outside
         self._capacity, self._fetch_s, self._once, self._max_pages = capacity, fetch_s, once, max_pages
         self._wake, self._ended, self._count, self._url_key, self._starting = wake, ended, count, url_key, starting
         self._address_of = address_of
@@ -169,7 +171,17 @@ class Worker:
 
     @property
     def busy(self) -> bool:
-        return bool(self.in_hand or self.seeding or self.outbox.unsent or self._turns.unsent or self._starting())
+        handing = self.starts is not None and self.starts.handing
+        return bool(self.in_hand or self.seeding or handing or self.outbox.unsent or self._turns.unsent or self._starting())
+
+    @property
+    def enough(self) -> bool:
+        """It takes no more work."""
+        return self.closing or self._full
+
+    async def anything_outside(self) -> bool:
+        """Start URLs that the frontier does not have yet."""
+        return self.starts is not None and await self.starts.anything_outside()
 
     # -- outcomes out -------------------------------------------------------------------------------------------------
 
@@ -377,7 +389,7 @@ class Worker:
                 before, pause_s = None, PASS_S
             elif self._share.is_first:
                 counts = await self.frontier.counts()
-                if counts.pending or not self._is_idle or await self.meta.anyone_seeding():
+                if counts.pending or not self._is_idle or await self.meta.anyone_seeding() or await self.anything_outside():
                     before, pause_s = None, min(2 * pause_s, PASS_MOST_S)
                 elif counts != before:
                     before = counts
@@ -435,7 +447,7 @@ class Worker:
         """Sends everything that waits. After `CLOSE_S` without Redis the rest is left to expire."""
         self.stop()
         deadline = boottime() + CLOSE_S
-        while (self.outbox.unsent or self._turns.unsent or self._polls) and not self._failed and boottime() < deadline:
+        while (self.outbox.unsent or self._turns.unsent or self._polls or self._takes) and not self._failed and boottime() < deadline:
             await asyncio.sleep(FLUSH_S)
         if self.outbox.unsent:
             logger.error("not all could be sent to Redis: %d leases will expire, and their pages be fetched again", len(self.in_hand))
@@ -444,6 +456,14 @@ class Worker:
             task.cancel()
         if self._tasks:  # redis-py can swallow a cancellation
             await asyncio.wait(self._tasks, timeout=CANCEL_S)
+
+    @property
+    def _takes(self) -> bool:
+        return self.starts is not None and (self.starts.asking or self.starts.handing)
+
+    def arrived(self, p: int) -> None:
+        """New URLs are in a partition."""
+        self._ask(p, 0)
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
         self._spawn(work)

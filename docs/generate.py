@@ -25,6 +25,7 @@ SCOPES = {
     "partition": "In a partition: `{<crawl>:<partition>}:` and",
     "addresses": "Of a shard of addresses: `{<crawl>:ip:<shard>}:` and",
     "crawl": "Of the whole crawl: `{<crawl>}:` and",
+    "starts": "Beside a key of start URLs: `{<key>}:<crawl>:`, or `<key>:<crawl>:` if the key has a hash tag, and",
 }
 
 

@@ -17,7 +17,22 @@ ROOMS = ("crawlweb.policy", "crawlweb.content", "crawlweb.store", "crawlweb.fron
 WIRE = ("crawlweb.dns", "crawlweb.decode", "crawlweb.exchange")
 MIDDLE = tuple(
     f"crawlweb.{name}"
-    for name in ("worker", "outbox", "turns", "job", "rulebook", "crawl", "outcome", "recovery", "seeds", "spill", "share", "rota", "pace")
+    for name in (
+        "worker",
+        "outbox",
+        "turns",
+        "job",
+        "rulebook",
+        "crawl",
+        "outcome",
+        "recovery",
+        "seeds",
+        "spill",
+        "share",
+        "rota",
+        "pace",
+        "starts",
+    )
 )
 LIBRARIES = "libraries"  # whatever is installed, but not Scrapy and what belongs to it
 ANYTHING = "anything"

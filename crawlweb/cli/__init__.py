@@ -18,7 +18,7 @@ from .. import __version__
 def main() -> None:
     """Looks into a crawl and steers it, while its workers run or not. Run it where scrapy crawl is run.
 
-    Exit status: 0 done, 1 nothing was found, or the audit found URLs in no place, 2 it could not be done.
+    Exit status: 0 done, 1 nothing was found, the audit found URLs in no place, or some seeds are no URLs, 2 it could not be done.
     """
 
 

@@ -29,11 +29,12 @@ from redis.exceptions import (
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from ..errors import FrontierError, FrontierFull
+from ..errors import ConfigError, FrontierError, FrontierFull
 from ..records import Entry, boottime
 from . import codec, scripts
 from .journal import Journal
 from .keys import ip_shard_key, ip_shard_of, ip_shards, partition_of, partition_prefix
+from .kinds import refuse_foreign_crawl, refuse_foreign_partitions
 from .rows import Counts, KeptRobots, Lease, Limits, Link, Outcome, Override, ms
 
 logger = logging.getLogger(__name__)
@@ -121,7 +122,7 @@ class Frontier:
                 return answer
             except (*_PASSING, ResponseError) as e:
                 if not isinstance(e, _PASSING) and not _PASSING_WORDS.search(str(e)):
-                    raise FrontierError(str(e)) from e
+                    raise FrontierError(await self._named(e)) from e
                 if can_wait and (isinstance(e, OutOfMemoryError) or _FULL.search(str(e))):
                     raise FrontierFull(str(e)) from e
                 if self.closing:
@@ -133,6 +134,16 @@ class Frontier:
                 pause_s = min(pause_s * 2, PAUSE_MOST_S)
             except RedisError as e:
                 raise FrontierError(str(e)) from e
+
+    async def _named(self, e: RedisError) -> str:
+        """The text of an error; where a key is of another type than ours, which one."""
+        if "WRONGTYPE" in str(e):
+            try:
+                await refuse_foreign_crawl(self)
+                await refuse_foreign_partitions(self, self.partitions)
+            except (ConfigError, FrontierError) as why:
+                return str(why)
+        return str(e)
 
     async def at_once(self, *commands: tuple[bytes | str | int | float, ...]) -> list[Any]:
         """Raw answers to commands that read keys of one partition, all of one moment; an error stands in its place. A script, since a full

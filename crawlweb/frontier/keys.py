@@ -12,7 +12,7 @@ SCHEMA = 2
 @dataclass(frozen=True, slots=True)
 class Key:
     """One row: `name` after the prefix; `scope` tells the prefix: a partition's `{crawl:p}:`, a shard of
-    addresses' `{crawl:ip:s}:`, or the crawl's `{crawl}:`."""
+    addresses' `{crawl:ip:s}:`, the crawl's `{crawl}:`, or, beside a key of start URLs, `{key}:crawl:` (starts.py)."""
 
     name: str
     scope: str
@@ -86,10 +86,16 @@ KEYS = (
         "hash",
         "worker → JSON of what it says of itself; `:changed`: when one joined or left; `:over`: the crawl is drained, of so many URLs",
     ),
+    Key("inbox", "crawl", "list", "seeds that were given before the crawl's first worker"),
+    Key("inbox:<name>", "crawl", "any", "beside it: as beside a key of start URLs"),
     Key("pages", "crawl", "set", "8-byte keys of pages stored, where `max_pages` limits the crawl"),
     Key("stats", "crawl", "hash", "stats of all workers, summed"),
     Key("stats:<worker>", "crawl", "string", "number of a worker's last call that added to them; expires after 1 h"),
     Key("permits", "crawl", "zset", "URL keys being fetched under `max_pages`, by expiry, ms"),
+    Key("taken", "starts", "zset", "batches of start URLs in workers' hands, by the ms from which another worker takes them over"),
+    Key("batch:<worker>:<n>", "starts", "list", "start URLs of a batch: out of the key, and not known to be in the frontier"),
+    Key("quarantine", "starts", "list", "entries of the key that are no start URLs: `reason \\t entry`"),
+    Key("foreign:<ms>", "starts", "any", "a key of another type that stood in the way of ours"),
 )
 
 
