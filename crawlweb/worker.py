@@ -236,7 +236,7 @@ class Worker:
         self._polls += 1
         try:
             try:
-                may_reclaim = boottime() - max(self._started, self.frontier.back_at) >= CALM_S  # others may be about to renew theirs
+                may_reclaim = boottime() - max(self._started, self.frontier.outage.back_at) >= CALM_S  # others may be about to renew theirs
                 next_s, leases = await self.frontier.lease(p, most, may_reclaim)
             except FrontierFull:
                 self._rota.again(p)
