@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
@@ -16,11 +17,15 @@ from .errors import ConfigError, FrontierError, StoreError
 from .frontier.accounts import Accounts
 from .frontier.connect import Servers, shown
 from .frontier.frontier import Frontier
+from .frontier.kinds import refuse_foreign_crawl, refuse_foreign_partitions
 from .frontier.memory import Level, MemoryWatch, evicting
-from .frontier.meta import Meta
+from .frontier.meta import Agreed, Meta
 from .frontier.rows import NORMAL, Lease, Limits, Link
-from .frontier.server import PrivateServer
+from .frontier.server import PrivateServer, Revival
+from .frontier.starts import StartKey, inbox
+from .frontier.totals import Totals
 from .outbox import Ticket
+from .pace import Pace
 from .policy.canonical import Canonicalizer
 from .policy.hosts import SUFFIX_LIST_DATE, SUFFIX_LIST_ID, SUFFIX_LIST_OLD_DAYS
 from .policy.priority import front_queue, path_depth
@@ -28,6 +33,7 @@ from .policy.scope import Scope, in_depth, scope_name
 from .records import Entry, Target
 from .seeds import SeedSource, SpiderArguments
 from .spill import Spill
+from .starts import Starts, StartUrls
 from .store.chunks import ChunkStore
 from .store.warc import WarcWriter, repair
 from .worker import Worker
@@ -39,7 +45,8 @@ logger = logging.getLogger(__name__)
 class Hooks:
     """What the crawl tells its scheduler: there may be work, the crawl is over (why), a stat rose (by how much), a stat has a value, a
     request will not come back. What it asks: is the
-    spider still giving start requests? which address has a name, '' if no clock of addresses is in force for it?"""
+    spider still giving start requests? which address has a name, '' if no clock of addresses is in force for it? what are the stats that
+    are summed over workers?"""
 
     wake: Callable[[], None]
     ended: Callable[[str], None]
@@ -48,6 +55,7 @@ class Hooks:
     starting: Callable[[], bool]
     address_of: Callable[[str], Awaitable[str]]
     dropped: Callable[[dict[str, object]], None]
+    stats: Callable[[], Mapping[str, int]]
 
 
 class Crawl:
@@ -69,7 +77,15 @@ class Crawl:
         self._user_agent = user_agent
         self._server: PrivateServer | None = None
 
-    async def open(self, *, explicit: set[str], redis_params: Mapping[str, Any], capacity: int, fetch_s: float) -> None:
+    async def open(
+        self,
+        *,
+        explicit: set[str],
+        redis_params: Mapping[str, Any],
+        capacity: int,
+        fetch_s: float,
+        start_urls: StartUrls | None = None,
+    ) -> None:
         """ConfigError, one line, before anything is changed, for whatever the crawl cannot start with."""
         config, seeds = self.config, SeedSource(self.arguments.seeds, self.canonicalizer)
         await asyncio.to_thread(seeds.check)
@@ -88,13 +104,21 @@ class Crawl:
             active_hosts=config.active_hosts,
         )
         self.frontier = Frontier(self._servers.redis, config.crawl, config.partitions, self.worker_id, limits, self._servers.run_of)
+        self._servers.on_change = self.frontier.server_changed
+        if self._server:
+            self.frontier.on_outage = Revival(self._server)
         self.meta = Meta(self.frontier)
         memory = MemoryWatch(self.frontier, config.redis_memory_bytes or None, count=self.hooks.count, gauge=self.hooks.gauge)
         self.accounts = Accounts(self.frontier, gauge=self.hooks.gauge)
+        self.totals = Totals(self.frontier, self.hooks.stats)
         if (date.today() - SUFFIX_LIST_DATE).days > SUFFIX_LIST_OLD_DAYS:
             logger.warning("the public suffix list is of %s: before the next crawl, pip install -U publicsuffixlist", SUFFIX_LIST_DATE)
         try:
             await self._refuse_eviction(memory, url)
+            start_keys = [inbox(self.frontier)]
+            if start_urls and start_urls.key:
+                start_keys.append(StartKey(self.frontier, start_urls.key, kind=start_urls.kind))
+            await self._refuse_what_is_not_ours()
             await self._open_store()
             chunks = await self._agree_on_chunks(explicit)
         except (ConfigError, FrontierError):
@@ -117,14 +141,32 @@ class Crawl:
             dropped=self.hooks.dropped,
             crawl_delay_cap_s=config.crawl_delay_cap_s,
             memory=memory,
+            pace=Pace(self.frontier, config.redis_calls_per_s, self.hooks.gauge),
+            gauge=self.hooks.gauge,
         )
         await self.meta.refresh_scope()
         await self.frontier.read_clock()
+        self.frontier.left_runs = await self.worker.members.take_left()
         if self.arguments.seeds:
             self.worker.seeding += 1
             await self.meta.say_seeding(True)
+        if start_urls:
+            self.worker.starts = Starts(
+                start_keys,
+                self.frontier,
+                memory,
+                most=start_urls.most,
+                read=start_urls.read,
+                widen=self._widen,
+                count=self.hooks.count,
+                arrived=self.worker.arrived,
+                enough=lambda: self.worker.enough,
+            )
         self.worker.start()
         self.worker.run(self.accounts.keep())
+        if self.worker.starts:
+            self.worker.run(self.worker.starts.take_forever())
+        self.worker.run(self.totals.keep())
         if chunks:
             spill = Spill(
                 self.frontier,
@@ -144,6 +186,10 @@ class Crawl:
         await self.worker.close()
         await self.store.close()
         await self.accounts.close()
+        await self.totals.close()
+        with contextlib.suppress(FrontierError):  # it is away
+            if not self.worker.in_hand:
+                await self.worker.members.say_left(self._servers.runs)
         await self._leave_redis()
 
     def add_links(self, targets: list[Target], lease: Lease, ticket: Ticket) -> None:
@@ -169,6 +215,12 @@ class Crawl:
         self.worker.outbox.add_links(
             (Link(t.host, t.key, Entry(t.url, front_queue(path_depth(t.url)), depth, referrer), NORMAL) for t in new), ticket
         )
+
+    async def _refuse_what_is_not_ours(self) -> None:
+        """Keys of other types, another release's crawl, or one whose values cannot be read."""
+        await refuse_foreign_crawl(self.frontier)
+        begun = await self.meta.agreed()
+        await refuse_foreign_partitions(self.frontier, begun.partitions if begun else self.config.partitions)
 
     async def _refuse_eviction(self, memory: MemoryWatch, url: str) -> None:
         try:
@@ -232,33 +284,38 @@ class Crawl:
         shared = {name: f"CRAWLWEB_{name.upper()}" for name in (*numbers, "seen")}
         wanted = {name: f"{getattr(config, name):g}" for name in numbers} | {"seen": config.seen}
         named = {name: setting for name, setting in shared.items() if setting in explicit}
-        wanted |= {"canonical": self.canonicalizer.profile_id, "suffixes": SUFFIX_LIST_ID}
+        wanted |= {"release": __version__, "canonical": self.canonicalizer.profile_id, "suffixes": SUFFIX_LIST_ID}
         named |= {"canonical": "canonical form (CRAWLWEB_TRACKING_PARAMETERS)", "suffixes": "public suffix list (publicsuffixlist)"}
         for name, default in (("scope", "any"), ("max_pages", ""), ("max_depth", "")):
             value = getattr(arguments, name)
             wanted[name] = default if value is None else str(value)
             if value is not None:
                 named[name] = name
-        have = await self.meta.agree(wanted | ({"spill": spill} if spill else {}), named)
-        self.frontier.partitions = int(have["partitions"])
+        have = Agreed.read(config.crawl, await self.meta.agree(wanted | ({"spill": spill} if spill else {}), named))
+        self.frontier.partitions = have.partitions
         self.frontier.limits = replace(
             self.frontier.limits,
-            min_delay_s=float(have["min_delay_s"]),
-            latency_factor=float(have["latency_factor"]),
-            ip_delay_s=float(have["ip_delay_s"]),
-            seen=have["seen"],
-            false_positives=float(have["false_positives"]),
+            min_delay_s=have.min_delay_s,
+            latency_factor=have.latency_factor,
+            ip_delay_s=have.ip_delay_s,
+            seen=have.seen,
+            false_positives=have.false_positives,
         )
-        self.max_pages = int(have["max_pages"]) if have["max_pages"] else None
-        self.max_depth = int(have["max_depth"]) if have["max_depth"] else None
-        self.scope = Scope(cast(Literal["any", "domain", "host"], have["scope"]), self.meta.scope)
-        return have["spill"]
+        self.max_pages, self.max_depth = have.max_pages, have.max_depth
+        self.scope = Scope(cast(Literal["any", "domain", "host"], have.scope), self.meta.scope)
+        return have.spill
 
     async def _seed(self, seeds: SeedSource) -> None:
         kind = self.scope.kind
         if kind != "any":
             await self.meta.widen_scope(await asyncio.to_thread(lambda: {scope_name(kind, t) for t in seeds.targets()}))
         self.worker.run(self.worker.seed(seeds.batches()))
+
+    async def _widen(self, seeds: Sequence[Link]) -> None:
+        """Where the scope is that of the seeds, theirs too."""
+        kind = self.scope.kind
+        if kind != "any":
+            await self.meta.widen_scope({scope_name(kind, Target(s.entry.url, s.key, s.host)) for s in seeds})
 
     async def _leave_redis(self) -> None:
         await self._servers.close()

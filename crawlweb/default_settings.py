@@ -15,6 +15,7 @@ PREFIX = "CRAWLWEB_"
 MODES = ("once", "continuous")
 SEEN = ("bloom", "exact")
 MOST_FALSE_POSITIVES = 0.1
+MOST_PARTITIONS = 65_536
 _EMAIL = re.compile(r"[\w!#$%&'*+/=?^`{|}~.-]+@[\w.-]+", re.ASCII)  # RFC 5322 §3.4.1, without quoted and literal forms
 
 
@@ -118,7 +119,24 @@ class Config:
         unit="B",
         low=0,
     )
+    redis_calls_per_s: float = _row(
+        2000.0,
+        "calls to Redis that a worker makes: beyond, it asks for leases and sends what it found in fewer, larger batches",
+        unit="1/s",
+        low=10,
+    )
     active_hosts: int = _row(40_000, "hosts with a back queue at a time, in the whole crawl", low=1)
+    start_urls_key: str = _row(
+        "%(name)s:start_urls",
+        "Redis key that others put start URLs into, as for scrapy-redis; `%(name)s`: the spider's name; empty: none",
+        name="REDIS_START_URLS_KEY",
+    )
+    start_urls_as_set: bool = _row(False, "it must be a set; else its type is found out", name="REDIS_START_URLS_AS_SET")
+    start_urls_as_zset: bool = _row(False, "it must be a zset, highest scores first", name="REDIS_START_URLS_AS_ZSET")
+    start_urls_batch_size: int = _row(
+        500, "entries that a worker takes at a time; 1,000 at most", low=1, name="REDIS_START_URLS_BATCH_SIZE"
+    )
+    redis_encoding: str = _row("utf-8", "encoding of start URLs there", name="REDIS_ENCODING")
 
 
 def setting_name(row: Any) -> str:
@@ -175,6 +193,8 @@ def load(settings: Mapping[str, Any]) -> Config:
         raise ConfigError(f"{PREFIX}CRAWL={config.crawl!r}: letters, digits, - _ . expected")
     if config.false_positives > MOST_FALSE_POSITIVES:
         raise ConfigError(f"{PREFIX}FALSE_POSITIVES={config.false_positives:g}: at most {MOST_FALSE_POSITIVES} expected")
+    if config.partitions > MOST_PARTITIONS:
+        raise ConfigError(f"{PREFIX}PARTITIONS={config.partitions}: at most {MOST_PARTITIONS} expected")
     if not config.contact.isprintable():
         raise ConfigError(f"{PREFIX}CONTACT={config.contact!r}: a URL or an e-mail address expected")
     if config.from_email and not _EMAIL.fullmatch(config.from_email):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from .errors import ConfigError
 from .frontier.rows import EXACT, Link
@@ -16,6 +16,8 @@ from .policy.scope import Scope
 from .records import Entry, Target
 
 BATCH = 1000
+LINES_AT_ONCE = 5000
+MAX_LINE_BYTES = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,3 +86,73 @@ class SeedSource:
                         yield f"{path}, line {number}: ", text
         except (OSError, ValueError) as e:
             raise ConfigError(f"seeds=@{path}: {getattr(e, 'strerror', None) or e}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class BadLine:
+    """Where it stands, and what is wrong. `links_before`: links of its batch that stand before it."""
+
+    text: str
+    links_before: int
+
+
+@dataclass(frozen=True, slots=True)
+class SeedBatch:
+    links: list[Link]
+    bad: list[BadLine]
+
+
+class SeedLines:
+    """Seeds that are read once and may be bad: URLs, `@file`, or `-` for `stdin`."""
+
+    def __init__(self, words: Sequence[str], canonicalizer: Canonicalizer, stdin: BinaryIO) -> None:
+        self._words, self._canonicalizer, self._stdin = words, canonicalizer, stdin
+
+    def batches(self) -> Iterator[SeedBatch]:
+        """Blocks while it reads. ConfigError for a file that cannot be read."""
+        lines = self._lines()
+        while some := list(islice(lines, LINES_AT_ONCE)):
+            batch = SeedBatch([], [])
+            for where, line in some:
+                text = _text(line)
+                target = self._canonicalizer.target(text) if text is not None else None
+                if target is not None:
+                    batch.links.append(Link(target.host, target.key, Entry(target.url, priority=SEED_QUEUE), EXACT))
+                else:
+                    why = "longer than a URL may be, or not UTF-8" if text is None else f"{text[:200]!r} is not an http or https URL"
+                    batch.bad.append(BadLine(f"{where}{why}", len(batch.links)))
+            yield batch
+
+    def _lines(self) -> Iterator[tuple[str, bytes | None]]:
+        for word in self._words:
+            if word == "-":
+                yield from _numbered(self._stdin, "standard input")
+            elif word.startswith("@"):
+                try:
+                    with open(word[1:], "rb") as file:
+                        yield from _numbered(file, word[1:])
+                except (OSError, ValueError) as e:
+                    raise ConfigError(f"seeds {word}: {getattr(e, 'strerror', None) or e}") from None
+            else:
+                yield "", word.encode(errors="surrogateescape")
+
+
+def _text(line: bytes | None) -> str | None:
+    try:
+        return None if line is None else line.decode().strip()
+    except UnicodeDecodeError:
+        return None
+
+
+def _numbered(stream: BinaryIO, name: str) -> Iterator[tuple[str, bytes | None]]:
+    """Lines with something in them that is no comment; None for one that is too long."""
+    for number in count(1):
+        line = part = stream.readline(MAX_LINE_BYTES)
+        if not line:
+            return
+        while len(part) == MAX_LINE_BYTES and not part.endswith(b"\n"):
+            part = stream.readline(MAX_LINE_BYTES)
+        is_whole = line is part or not part
+        text = line.removeprefix(b"\xef\xbb\xbf" if number == 1 else b"").strip()
+        if text and not text.startswith(b"#"):
+            yield f"{name}, line {number}: ", text if is_whole else None

@@ -1,6 +1,10 @@
-"""The one table of stats: docs/stats.md is generated from it. Names are Scrapy stats of one worker."""
+"""The one table of stats: docs/stats.md is generated from it. Names are Scrapy stats of one worker; counters are summed over the workers
+of a crawl, too."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 STATS = {
     "crawlweb/requests": "requests sent, robots.txt, redirects and retries included",
@@ -27,8 +31,12 @@ STATS = {
     "crawlweb/redirects/<why>": "redirects not followed: too_many, loop, invalid, out_of_scope",
     "crawlweb/seeds": "seeds read",
     "crawlweb/seeds/new": "seeds that the exact set did not know",
+    "crawlweb/start_urls/taken": "entries taken out of keys of start URLs (`REDIS_START_URLS_KEY`)",
+    "crawlweb/start_urls/malformed": "those that are no start URLs, and were moved to `quarantine` beside the key",
+    "crawlweb/start_urls/foreign": "times that such a key was of a type that holds none",
     "crawlweb/leases": "leases received",
     "crawlweb/leases/returned": "leases given back unfetched",
+    "crawlweb/leases/lost": "leases that a Redis server lost when it was started again, or another took its place",
     "crawlweb/leases/late": "leases that had run out when their page was finished",
     "crawlweb/robots/fetched/<decision>": (
         "robots.txt answers: rules, allow, redirect, redirect_other_host, unreachable, unreachable_allow (after 30 days), "
@@ -55,6 +63,11 @@ STATS = {
     "crawlweb/spill/unreadable": "entries lost with such a file that is missing or corrupt",
     "crawlweb/spill/deleted": "such files deleted an hour after their last use",
     "crawlweb/redis/calls": "calls to Redis",
+    "crawlweb/redis/restarts": "times that a Redis server was found to be started again, or replaced, and was told the last seconds again",
+    "crawlweb/redis/calls_per_s": "calls a second, of the last 5 s (`CRAWLWEB_REDIS_CALLS_PER_S`)",
+    "crawlweb/redis/calls_per_s_most": "the most that this was",
+    "crawlweb/workers": "live workers of the crawl",
+    "crawlweb/partitions": "partitions that this worker asks for URLs, others perhaps with it",
     "crawlweb/memory/used_bytes": "memory that the Redis servers use, all of it (used_memory)",
     "crawlweb/memory/rss_bytes": "memory that they hold of the machine",
     "crawlweb/memory/fragmentation": "the second to the first, of the worst server",
@@ -67,3 +80,13 @@ STATS = {
     "crawlweb/memory/pauses": "times that leasing paused since Redis was full",
     "crawlweb/memory/paused_s": "seconds of it",
 }
+
+# States, not counters; or what several workers may count.
+NOT_SUMMED = {name for name in STATS if name.startswith("crawlweb/memory/")} - {"crawlweb/memory/pauses", "crawlweb/memory/paused_s"}
+NOT_SUMMED |= {f"crawlweb/{name}" for name in ("hosts", "links/cache_rate", "workers", "partitions")}
+NOT_SUMMED |= {"crawlweb/redis/calls_per_s", "crawlweb/redis/calls_per_s_most"}
+
+
+def summed(values: Mapping[str, Any]) -> dict[str, int]:
+    """Of a worker's stats, those that count for the whole crawl."""
+    return {name: n for name, n in values.items() if name.startswith("crawlweb/") and name not in NOT_SUMMED and type(n) is int}

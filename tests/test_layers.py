@@ -15,7 +15,25 @@ SCRAPY = ("scrapy", "twisted", "itemadapter", "parsel", "w3lib", "itemloaders")
 BASE = ("crawlweb.records", "crawlweb.errors", "crawlweb.stats", "crawlweb.default_settings")
 ROOMS = ("crawlweb.policy", "crawlweb.content", "crawlweb.store", "crawlweb.frontier")
 WIRE = ("crawlweb.dns", "crawlweb.decode", "crawlweb.exchange")
-MIDDLE = tuple(f"crawlweb.{name}" for name in ("worker", "outbox", "turns", "job", "rulebook", "crawl", "outcome", "seeds", "spill"))
+MIDDLE = tuple(
+    f"crawlweb.{name}"
+    for name in (
+        "worker",
+        "outbox",
+        "turns",
+        "job",
+        "rulebook",
+        "crawl",
+        "outcome",
+        "recovery",
+        "seeds",
+        "spill",
+        "share",
+        "rota",
+        "pace",
+        "starts",
+    )
+)
 LIBRARIES = "libraries"  # whatever is installed, but not Scrapy and what belongs to it
 ANYTHING = "anything"
 
@@ -102,6 +120,11 @@ def test_a_module_imports_only_what_its_layer_may(module: str) -> None:
 def test_what_lies_below_the_project_does_not_import_it(module: str) -> None:
     found = imports(SOURCES[module].read_text(), module)
     assert [name for name in found if name.partition(".")[0] in ("spiders", "settings", "tests")] == []
+
+
+@pytest.mark.parametrize("module", [module for module in SOURCES if not is_in(module, "crawlweb.cli")])
+def test_nothing_imports_the_command_line(module: str) -> None:
+    assert [name for name in imports(SOURCES[module].read_text(), module) if is_in(name, "crawlweb.cli")] == []
 
 
 def test_importing_the_package_does_not_import_scrapy() -> None:

@@ -17,7 +17,7 @@ from crawlweb.default_settings import NAMES, Config, setting_name
 from crawlweb.frontier.keys import KEYS
 from crawlweb.policy import retry
 from crawlweb.policy.retry import FAILURES
-from crawlweb.stats import STATS
+from crawlweb.stats import NOT_SUMMED, STATS
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "crawlweb"
@@ -155,6 +155,12 @@ def test_every_stat_that_is_counted_is_in_the_table_and_the_other_way_round() ->
     assert unmatched(names, rows) == ([], [])
 
 
+def test_a_state_is_not_summed_over_workers() -> None:
+    calls = [node for node in nodes() if isinstance(node, ast.Call) and called(node).lstrip("_") == "gauge" and node.args]
+    names = {text for node in calls for text in texts(node.args[0])}
+    assert unmatched(names, {name.removeprefix("crawlweb/") for name in NOT_SUMMED})[0] == []
+
+
 def test_every_counter_of_the_scripts_is_in_the_table_and_the_other_way_round() -> None:
     names = {name for text in LUA.values() for name in re.findall(r"\bcount\('(\w+)'", text)}
     names |= {name for text in LUA.values() for name in re.findall(r"HINCRBY', CTR, '(\w+)'", text)}
@@ -185,11 +191,11 @@ def lua_keys() -> set[str]:
 
 
 def test_every_key_of_the_scripts_is_in_the_table() -> None:
-    assert lua_keys() - key_names("partition") - key_names("addresses") == set()
+    assert lua_keys() - key_names("partition") - key_names("addresses") - key_names("starts") == set()
 
 
 def test_every_key_of_a_partition_in_the_table_is_used_by_a_script() -> None:
-    assert (key_names("partition") | key_names("addresses")) - lua_keys() == set()
+    assert (key_names("partition") | key_names("addresses") | key_names("starts")) - lua_keys() == set()
 
 
 def python_keys() -> tuple[set[str], set[str]]:

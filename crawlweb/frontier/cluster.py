@@ -34,11 +34,11 @@ _AWAY = (RedisConnectionError, RedisTimeoutError, ClusterDownError)
 
 class Server:
     """`redis`: its client, made by `make` of a connect hook. `run`, `mode`: as of the latest connection, '' where it does not tell; asked
-    for as each connection is made, before anything else goes over it."""
+    for as each connection is made, before anything else goes over it. `changed` is called when another run answers than before."""
 
-    def __init__(self, make: Callable[[Callable[[Any], Awaitable[None]]], Redis]) -> None:
+    def __init__(self, make: Callable[[Callable[[Any], Awaitable[None]]], Redis], changed: Callable[[], None] = lambda: None) -> None:
         self.run = self.mode = ""
-        self._tells = True
+        self._tells, self._changed = True, changed
         self.redis = make(self._connected)
 
     async def _connected(self, connection: Any) -> None:
@@ -52,7 +52,9 @@ class Server:
                 logger.warning("Redis does not tell its run id: what it lost in a restart will not be noticed: %s", e)
             return
         told = dict(line.strip().partition(":")[::2] for line in text.splitlines())
-        self.run, self.mode = told.get("run_id", ""), told.get("redis_mode", "")
+        before, self.run, self.mode = self.run, told.get("run_id", ""), told.get("redis_mode", "")
+        if before and self.run != before:
+            self._changed()
 
 
 class Cluster(Redis):
@@ -72,10 +74,13 @@ class Cluster(Redis):
         for server in [*self._servers.values()]:
             try:
                 await self._ask(server)
-                return
+                break
             except _NO_MAP as e:
                 error = e
-        raise error
+        else:
+            raise error
+        masters = [cast(Any, server.redis).ping() for server in self.masters()]
+        await asyncio.gather(*masters, return_exceptions=True)  # each tells its run id
 
     async def aclose(self, close_connection_pool: bool | None = None) -> None:  # noqa: ARG002
         if self._looking:

@@ -38,11 +38,12 @@ class _Place(NamedTuple):
 
 
 class Servers:
-    """`redis`: the client."""
+    """`redis`: the client. `on_change` is called when a server answers that is not the run that answered before."""
 
     redis: Redis
 
     def __init__(self) -> None:
+        self.on_change: Callable[[], None] = lambda: None
         self._server: Server | None = None  # None: a cluster
         self._sentinel: Sentinel | None = None
 
@@ -59,7 +60,7 @@ class Servers:
         return servers
 
     async def _connect(self, place: _Place, params: Mapping[str, Any], cluster: bool) -> None:
-        clients = _Clients(place, params)
+        clients = _Clients(place, params, lambda: self.on_change())
         self._sentinel = clients.sentinel
         self._server = await clients.first()
         self.redis = self._server.redis
@@ -79,6 +80,11 @@ class Servers:
         """The run id of the server that a key lies on, as of its latest connection; '': it does not tell."""
         return (self._server or cast(Cluster, self.redis).server_of(key)).run
 
+    @property
+    def runs(self) -> str:
+        """The run ids of all servers."""
+        return " ".join(server.run for server in ([self._server] if self._server else cast(Cluster, self.redis).masters()))
+
     def nodes(self) -> Sequence[Redis]:
         """A client for each server that holds keys now: for what is asked of a server, not of a key."""
         return nodes_of(self.redis)
@@ -93,8 +99,8 @@ class Servers:
 class _Clients:
     """Makes the clients of the servers of a place."""
 
-    def __init__(self, place: _Place, params: Mapping[str, Any]) -> None:
-        self._place = place
+    def __init__(self, place: _Place, params: Mapping[str, Any], changed: Callable[[], None]) -> None:
+        self._place, self._changed = place, changed
         self.sentinel: Sentinel | None = None
         options: dict[str, Any] = {
             "client_name": CLIENT_NAME,
@@ -116,13 +122,15 @@ class _Clients:
 
     def of(self, address: Address | None) -> Server:
         where = {} if address is None else {"host": address[0], "port": address[1]}
-        return Server(lambda hook: Redis.from_pool(ConnectionPool(**{"redis_connect_func": hook, **self._options, **where})))
+        return Server(lambda hook: Redis.from_pool(ConnectionPool(**{"redis_connect_func": hook, **self._options, **where})), self._changed)
 
     async def first(self) -> Server:
         """The first that answers; the last error if none does."""
         if self.sentinel:
             sentinel = self.sentinel
-            server = Server(lambda hook: sentinel.master_for(self._place.service, **{"redis_connect_func": hook, **self._options}))
+            server = Server(
+                lambda hook: sentinel.master_for(self._place.service, **{"redis_connect_func": hook, **self._options}), self._changed
+            )
             await cast(Any, server.redis.ping())
             return server
         error: Exception = OSError("no address")

@@ -17,8 +17,8 @@ from ..errors import ConfigError, FrontierError
 from ..records import Entry
 from . import codec, scripts
 from .frontier import Frontier
-from .keys import SCHEMA, crawl_key
-from .meta import OLDER
+from .keys import crawl_key
+from .meta import Agreed
 from .rows import Limits, Override
 
 STATES = {
@@ -95,20 +95,17 @@ async def begun(redis: Redis, crawl: str, worker: str, suffixes: str) -> Frontie
     meta = {_text(name): _text(value) for name, value in raw.items()}
     if not meta:
         raise ConfigError(f"CRAWLWEB_CRAWL={crawl}: no such crawl was begun here")
-    for name, ours in (("schema", str(SCHEMA)), ("suffixes", suffixes)):
-        if meta.get(name) != ours:
-            raise ConfigError(f"{name}={ours}: the crawl {crawl!r} was begun with {meta.get(name)}")
-    try:
-        frontier.partitions = int(meta["partitions"])
-        frontier.limits = Limits(
-            min_delay_s=float(meta["min_delay_s"]),
-            latency_factor=float(meta["latency_factor"]),
-            ip_delay_s=float(meta["ip_delay_s"]),
-            seen=meta.get("seen", OLDER["seen"]),
-            false_positives=float(meta.get("false_positives", OLDER["false_positives"])),
-        )
-    except (KeyError, ValueError) as e:
-        raise ConfigError(f"the crawl {crawl!r}: what its workers agreed on cannot be read: {e}") from None
+    agreed = Agreed.read(crawl, meta)
+    if meta.get("suffixes") != suffixes:
+        raise ConfigError(f"suffixes={suffixes}: the crawl {crawl!r} was begun with {meta.get('suffixes')}")
+    frontier.partitions = agreed.partitions
+    frontier.limits = Limits(
+        min_delay_s=agreed.min_delay_s,
+        latency_factor=agreed.latency_factor,
+        ip_delay_s=agreed.ip_delay_s,
+        seen=agreed.seen,
+        false_positives=agreed.false_positives,
+    )
     return frontier
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass
 
 SCHEMA = 2
@@ -11,7 +12,7 @@ SCHEMA = 2
 @dataclass(frozen=True, slots=True)
 class Key:
     """One row: `name` after the prefix; `scope` tells the prefix: a partition's `{crawl:p}:`, a shard of
-    addresses' `{crawl:ip:s}:`, or the crawl's `{crawl}:`."""
+    addresses' `{crawl:ip:s}:`, the crawl's `{crawl}:`, or, beside a key of start URLs, `{key}:crawl:` (starts.py)."""
 
     name: str
     scope: str
@@ -24,7 +25,8 @@ KEYS = (
         "ctr",
         "partition",
         "hash",
-        "last time, sequence number; tails: queues with a part on disk; long: entries of a long queue; hb, hs: buckets of hosts; counters: "
+        "last time, sequence number; tails: queues with a part on disk; long: entries of a long queue; hb, hs: buckets of hosts; "
+        "run: run id of the server; calm: nobody leases before, ms; counters: "
         "enq, done, dead, merged, requests, expired, late, quarantined, foreign, siblings, blocked, unreadable, packed",
     ),
     Key("front:<k>", "partition", "list", "front queue of priority k: host tokens `host \\t serial \\t entry or nothing`"),
@@ -71,12 +73,29 @@ KEYS = (
     Key("foreign:<n>:<key>", "partition", "any", "a key of another type that stood in the way of ours"),
     Key("ip:<address>", "addresses", "hash", "clock of an address: who holds it, until when, next-allowed ms (lua/ip.lua)"),
     Key("turns:<address>", "addresses", "zset", "hosts that wait for an address, by the ms of their turn"),
+    Key("left", "crawl", "string", "run ids of the servers when the last worker left with nothing under way"),
     Key("meta", "crawl", "hash", "what is equal for all workers of a crawl"),
     Key("scope", "crawl", "set", "hosts or domains of the seeds, where the scope is not `any`"),
     Key("sweep", "crawl", "string", "the worker that looked for unused chunks; expires when another may"),
     Key("seeding", "crawl", "zset", "workers that are reading seeds, by the time their word expires, ms"),
+    Key("workers", "crawl", "zset", "live workers, by the ms at which they count as dead"),
+    Key("busy", "crawl", "zset", "those of them that have something to do; the same"),
+    Key(
+        "members",
+        "crawl",
+        "hash",
+        "worker → JSON of what it says of itself; `:changed`: when one joined or left; `:over`: the crawl is drained, of so many URLs",
+    ),
+    Key("inbox", "crawl", "list", "seeds that were given before the crawl's first worker"),
+    Key("inbox:<name>", "crawl", "any", "beside it: as beside a key of start URLs"),
     Key("pages", "crawl", "set", "8-byte keys of pages stored, where `max_pages` limits the crawl"),
+    Key("stats", "crawl", "hash", "stats of all workers, summed"),
+    Key("stats:<worker>", "crawl", "string", "number of a worker's last call that added to them; expires after 1 h"),
     Key("permits", "crawl", "zset", "URL keys being fetched under `max_pages`, by expiry, ms"),
+    Key("taken", "starts", "zset", "batches of start URLs in workers' hands, by the ms from which another worker takes them over"),
+    Key("batch:<worker>:<n>", "starts", "list", "start URLs of a batch: out of the key, and not known to be in the frontier"),
+    Key("quarantine", "starts", "list", "entries of the key that are no start URLs: `reason \\t entry`"),
+    Key("foreign:<ms>", "starts", "any", "a key of another type that stood in the way of ours"),
 )
 
 
@@ -91,6 +110,11 @@ def partition_prefix(crawl: str, partition: int) -> str:
 
 def crawl_key(crawl: str, name: str) -> str:
     return f"{{{crawl}}}:{name}"
+
+
+def is_key_of(crawl: str, key: str) -> bool:
+    """Of this crawl, and not of one whose name begins alike, nor of the drop-in filter `{<spider>:dupefilter}:`."""
+    return re.match(rf"\{{{re.escape(crawl)}(:(ip:)?\d+)?\}}:", key) is not None
 
 
 def ip_shards(partitions: int) -> int:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
 from redis.asyncio import Redis
 
+from ..default_settings import MOST_FALSE_POSITIVES, MOST_PARTITIONS, SEEN
 from ..errors import ConfigError
 from .frontier import Frontier
 from .keys import SCHEMA, crawl_key
@@ -56,6 +59,97 @@ return redis.call('ZADD', KEYS[1], redis.call('TIME')[1] + ARGV[2], ARGV[1])
 """
 
 
+def _refuse_other_schema(crawl: str, have: Mapping[str, str]) -> None:
+    if have.get("schema") != str(SCHEMA):
+        found = f"schema {have['schema'][:20]!r}" if "schema" in have else "a meta key without schema"
+        by = f" of crawlweb {have['release'][:20]!r}" if "release" in have else ""
+        raise ConfigError(
+            f"the crawl {crawl!r} has {found}{by}; this release reads schema {SCHEMA}: finish it with the release that began it, or "
+            f"delete it with `crawlweb purge {crawl}`"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Agreed:
+    """What the workers of a crawl agreed on. `max_pages`, `max_depth`: None for no limit; `spill`: id of the store of chunks."""
+
+    partitions: int = 64
+    min_delay_s: float = 1.0
+    latency_factor: float = 10.0
+    ip_delay_s: float = 0.5
+    seen: str = OLDER["seen"]
+    false_positives: float = float(OLDER["false_positives"])
+    scope: str = "any"
+    max_pages: int | None = None
+    max_depth: int | None = None
+    spill: str = ""
+    canonical: str = ""
+
+    @classmethod
+    def read(cls, crawl: str, have: Mapping[str, str]) -> Agreed:
+        """Of the crawl's meta key; ConfigError, one line, for another release's or what no release writes."""
+        _refuse_other_schema(crawl, have)
+        values = {}
+        for name, read in _READ.items():
+            if name in have or name == "partitions":
+                try:
+                    values[name] = read(have.get(name, ""))
+                except ValueError:
+                    raise ConfigError(
+                        f"the crawl {crawl!r} was begun with {name}={have.get(name, '')[:40]!r}, which no release writes: set it right in "
+                        f"the hash {crawl_key(crawl, 'meta')}, or delete the crawl with `crawlweb purge {crawl}`"
+                    ) from None
+        return cls(**values)
+
+
+def _natural(least: int, most: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not text.isdecimal() or not least <= (number := int(text[:20])) <= most:
+            raise ValueError(text)
+        return number
+
+    return read
+
+
+def _number(least: float, most: float) -> Callable[[str], float]:
+    def read(text: str) -> float:
+        number = float(text)
+        if not math.isfinite(number) or not least <= number <= most:
+            raise ValueError(text)
+        return number
+
+    return read
+
+
+def _one_of(*words: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if text not in words:
+            raise ValueError(text)
+        return text
+
+    return read
+
+
+def _or_none(read: Callable[[str], int]) -> Callable[[str], int | None]:
+    return lambda text: read(text) if text else None
+
+
+_MOST = 10**15
+_READ: Mapping[str, Callable[[str], Any]] = {
+    "partitions": _natural(1, MOST_PARTITIONS),
+    "min_delay_s": _number(0, _MOST),
+    "latency_factor": _number(0, _MOST),
+    "ip_delay_s": _number(0, _MOST),
+    "seen": _one_of(*SEEN),
+    "false_positives": _number(1e-6, MOST_FALSE_POSITIVES),
+    "scope": _one_of("any", "domain", "host"),
+    "max_pages": _or_none(_natural(1, _MOST)),
+    "max_depth": _or_none(_natural(0, _MOST)),
+    "spill": str,
+    "canonical": str,
+}
+
+
 class Meta:
     """The crawl-wide keys, through the frontier's client."""
 
@@ -63,6 +157,8 @@ class Meta:
         self._frontier = frontier
         self._redis: Redis = frontier.redis
         self.scope: set[str] = set()
+        self._agreed: dict[str, str] = {}
+        self._widened: set[str] = set()  # names that this worker added to the scope
 
     def _key(self, name: str) -> str:
         return crawl_key(self._frontier.crawl, name)
@@ -74,28 +170,36 @@ class Meta:
 
         def refuse(have: dict[str, str]) -> None:
             for name, value in have.items():
-                if name in wanted and value != wanted[name] and (name in explicit or name == "schema"):
+                if name in wanted and value != wanted[name] and name in explicit:
                     raise ConfigError(
                         f"{explicit.get(name, name)}={wanted[name]}: the crawl {self._frontier.crawl!r} was begun with {value}"
                     )
 
         have = await self._all()
         if have:
+            _refuse_other_schema(self._frontier.crawl, have)
             have = {**{name: value for name, value in OLDER.items() if name in wanted}, **have}
         refuse(have)
         if not set(wanted) <= set(have):
             pairs = [word for name, value in wanted.items() for word in (name, have.get(name, value))]
             await self._frontier.patiently(lambda: cast(Any, self._redis.eval(_AGREE, 1, self._key("meta"), *pairs)))
             have = await self._all()
+            _refuse_other_schema(self._frontier.crawl, have)
             refuse(have)
+        self._agreed = have
         return have
+
+    async def agreed(self) -> Agreed | None:
+        """None: no worker has begun the crawl. ConfigError as of `Agreed.read`."""
+        have = await self._all()
+        return Agreed.read(self._frontier.crawl, have) if have else None
 
     async def value(self, name: str) -> str | None:
         return (await self._all()).get(name)
 
     async def _all(self) -> dict[str, str]:
         raw = await self._frontier.patiently(lambda: cast(Any, self._redis.hgetall(self._key("meta"))))
-        return {k.decode(): v.decode() for k, v in raw.items()}
+        return {k.decode(errors="replace"): v.decode(errors="replace") for k, v in raw.items()}
 
     async def say_seeding(self, seeding: bool) -> None:
         """Keeps the crawl from ending while this worker reads seeds."""
@@ -108,12 +212,23 @@ class Meta:
     async def anyone_seeding(self) -> bool:
         return bool(await self._frontier.patiently(lambda: cast(Any, self._redis.eval(_SEEDING, 1, self._key("seeding")))))
 
+    async def tell_again(self) -> None:
+        """What a server that lost its last seconds may lack."""
+        if self._agreed:
+            pairs = [text for pair in self._agreed.items() for text in pair]
+            await self._frontier.patiently(lambda: cast(Any, self._redis.eval(_AGREE, 1, self._key("meta"), *pairs)))
+        await self._add_to_scope(list(self._widened))
+
     async def widen_scope(self, names: Iterable[str]) -> None:
         new = [name for name in names if name not in self.scope]
-        for first in range(0, len(new), _SCOPE_BATCH):
-            batch = new[first : first + _SCOPE_BATCH]
-            await self._frontier.patiently(partial(self._redis.sadd, self._key("scope"), *batch))
+        await self._add_to_scope(new)
         self.scope.update(new)
+        self._widened.update(new)
+
+    async def _add_to_scope(self, names: list[str]) -> None:
+        for first in range(0, len(names), _SCOPE_BATCH):
+            batch = names[first : first + _SCOPE_BATCH]
+            await self._frontier.patiently(partial(self._redis.sadd, self._key("scope"), *batch))
 
     async def refresh_scope(self) -> None:
         """Takes up what other workers' seeds added."""
@@ -130,6 +245,10 @@ class Meta:
         args: list[Any] = [self._key("pages"), self._key("permits"), max_pages, round(lease_s * 2000), *(key[:8] for key in keys)]
         answer = await self._frontier.patiently(lambda: cast(Any, self._redis.eval(_PERMIT, 2, *args)))
         return [letter == "y" for letter in answer[0].decode()], int(answer[1])
+
+    async def stored(self) -> int:
+        """Pages that count for `max_pages`."""
+        return int(await self._frontier.patiently(lambda: cast(Any, self._redis.scard(self._key("pages")))))
 
     async def spend(self, stored: list[bytes], unused: list[bytes]) -> None:
         """Turns the permits of stored pages into pages, and gives the unused ones back."""

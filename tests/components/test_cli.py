@@ -22,7 +22,8 @@ import redis
 from click.testing import CliRunner, Result
 from redis.asyncio import Redis
 
-from crawlweb.cli import FOREVER, main
+from crawlweb.cli import main
+from crawlweb.cli.shown import FOREVER
 from crawlweb.frontier.frontier import Frontier
 from crawlweb.frontier.inspect import HOST_FIELDS
 from crawlweb.frontier.keys import partition_of, partition_prefix

@@ -105,7 +105,9 @@ def test_another_schema_is_refused_though_nobody_typed_it(redis_url: str) -> Non
         client.hset("{t}:meta", "schema", str(SCHEMA + 1))
 
     async def work(meta: Meta) -> None:
-        with pytest.raises(ConfigError, match=f"schema={SCHEMA}.*begun with {SCHEMA + 1}"):
+        with pytest.raises(
+            ConfigError, match=f"the crawl 't' has schema '{SCHEMA + 1}'; this release reads schema {SCHEMA}: .*crawlweb purge t"
+        ):
             await meta.agree(FIRST, {})
 
     run(redis_url, work)

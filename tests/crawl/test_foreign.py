@@ -78,9 +78,10 @@ def test_foreign_entries_in_a_running_crawl_are_quarantined(folder: Path) -> Non
 @at_once
 def test_keys_of_another_type_are_moved_aside(folder: Path) -> None:
     with Web(sites=sites()) as web, Crawl(folder, web.dns_server) as crawl:
-        begin(web, crawl, 20)
+        run = crawl.start(web.seeds())
+        assert web.wait_until_served(20, 30)
         crawl.look(wrong_types)
-        run = crawl.start().succeeds(60)
+        run.succeeds(60)
         assert web.report().found == 80
         assert "Traceback" not in run.log
         assert run.summary[0] == "finished"

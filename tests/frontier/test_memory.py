@@ -206,7 +206,7 @@ class Watched:
         nodes: Any = servers
         frontier = Frontier(nodes[0], "t", 1, "w")
         frontier.closing = True  # an error is not waited out
-        self.watch = MemoryWatch(frontier, ceiling_bytes, nodes, self._count, self.gauges.__setitem__)
+        self.watch = MemoryWatch(frontier, ceiling_bytes, lambda: nodes, self._count, self.gauges.__setitem__)
 
     def _count(self, name: str, by: int = 1) -> None:
         self.counts[name] += by

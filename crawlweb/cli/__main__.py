@@ -1,0 +1,5 @@
+"""`python -m crawlweb.cli`."""
+
+from . import main
+
+main()
