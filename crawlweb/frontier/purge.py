@@ -14,9 +14,9 @@ from redis.asyncio import Redis
 
 from .frontier import Frontier
 from .keys import crawl_key, is_key_of
-from .totals import REMEMBERED_MS, SEND_S, overview
+from .members import Members
+from .totals import overview
 
-ALIVE_MS = round(5 * SEND_S * 1000)  # a worker that has said nothing for so long does not live
 _SCANNED = 1000  # keys looked at in a call
 _UNLINKED = 500
 
@@ -59,17 +59,11 @@ async def holdings(frontier: Frontier) -> Holdings:
     return Holdings(found.pending, total, found.sums.get("crawlweb/pages", 0), (await _meta(frontier)).get("spill", ""))
 
 
-async def living_workers(frontier: Frontier, nodes: Sequence[Redis]) -> list[str]:
-    """Workers that added to the crawl's stats a moment ago and did not end since."""
-    prefix = crawl_key(frontier.crawl, "stats:")
-    alive = []
-    for node in nodes:
-        async for keys in _scan(frontier, node, prefix + "*"):
-            for key in keys:
-                left_ms = await frontier.patiently(partial(cast(Any, node.pttl), key))
-                if left_ms > REMEMBERED_MS - ALIVE_MS:
-                    alive.append(key.decode(errors="replace")[len(prefix) :])
-    return sorted(alive)
+async def living_workers(frontier: Frontier) -> list[str]:
+    """Each with its process and machine."""
+    members = Members(frontier)
+    names, rows = await members.living(), await members.rows()
+    return [f"{name} (process {rows.get(name, {}).get('pid')} on {rows.get(name, {}).get('host')})" for name in names]
 
 
 async def delete_keys(frontier: Frontier, nodes: Sequence[Redis], deleted: Callable[[int], None] = lambda _: None) -> int:
