@@ -91,6 +91,7 @@ class Frontier:
         self.outage = Outage()
         self._runs: dict[int, str] = {}  # which run of its server has answered for a partition
         self._journal: Journal[bytes | Sequence[Outcome]] = Journal()  # enqueued, as packed; completed
+        self._to_tell: dict[int, list[bytes | Sequence[Outcome]]] = defaultdict(list)  # what stood there when a server changed
         self.on_outage: Callable[[], Awaitable[None]] | None = None  # called before a call is repeated that no server answered
         self._unix_offset_s = time.time() - boottime()
         self._numbers = itertools.count(1)  # of calls, over all partitions: a lease's token is unique in the crawl
@@ -308,6 +309,8 @@ class Frontier:
         """The partitions whose server is not the run that it was; known as it is from now on."""
         changed = {p for p, run in self._runs.items() if self.run_of(p) not in (run, "")}
         self._runs.update((p, self.run_of(p)) for p in changed)
+        for p in changed:  # at once: what the new run answers would make the journal forget
+            self._to_tell[p] += self._journal.take(p)
         return changed
 
     async def hold(self, partition: int, held: Sequence[tuple[Lease, float]]) -> list[Lease]:
@@ -327,7 +330,7 @@ class Frontier:
 
     async def tell_again(self, partitions: Iterable[int]) -> int:
         """Tells partitions what they acknowledged in the last seconds before their server changed, links first. How many calls."""
-        calls = {p: self._journal.take(p) for p in partitions}
+        calls = {p: self._to_tell.pop(p, []) for p in partitions}
 
         async def links(p: int) -> None:
             for call in calls[p]:
