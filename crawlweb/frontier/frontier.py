@@ -295,6 +295,9 @@ class Frontier:
         """Which run of its server answers for a partition; '': not known."""
         return self._run_of(self.key(partition, "ctr"))
 
+    def run_of_address(self, address: str) -> str:
+        return self._run_of(ip_shard_key(self.crawl, self.ip_shard_of(address)))
+
     def _answered(self, partition: int) -> None:
         self._journal.answered(partition, boottime())
         run = self.run_of(partition)
