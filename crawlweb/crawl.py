@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +15,7 @@ from . import __version__
 from .default_settings import Config
 from .errors import ConfigError, FrontierError, StoreError
 from .frontier.accounts import Accounts
-from .frontier.connect import Servers
+from .frontier.connect import Servers, shown
 from .frontier.frontier import Frontier
 from .frontier.kinds import refuse_foreign_crawl, refuse_foreign_partitions
 from .frontier.memory import Level, MemoryWatch, evicting
@@ -23,6 +24,7 @@ from .frontier.rows import NORMAL, Lease, Limits, Link
 from .frontier.server import PrivateServer
 from .frontier.starts import StartKey, inbox
 from .outbox import Ticket
+from .pace import Pace
 from .policy.canonical import Canonicalizer
 from .policy.hosts import SUFFIX_LIST_DATE, SUFFIX_LIST_ID, SUFFIX_LIST_OLD_DAYS
 from .policy.priority import front_queue, path_depth
@@ -89,7 +91,7 @@ class Crawl:
             self._server = PrivateServer(Path(config.data_dir), config.redis_binary)
             await asyncio.to_thread(self._server.start)
             url = self._server.url
-        self._servers = await Servers.connect(url, redis_params)
+        self._servers = await Servers.connect(url, redis_params, config.redis_cluster)
         limits = Limits(
             min_delay_s=config.min_delay_s,
             latency_factor=config.latency_factor,
@@ -99,6 +101,7 @@ class Crawl:
             active_hosts=config.active_hosts,
         )
         self.frontier = Frontier(self._servers.redis, config.crawl, config.partitions, self.worker_id, limits, self._servers.run_of)
+        self._servers.on_change = self.frontier.server_changed
         self.meta = Meta(self.frontier)
         memory = MemoryWatch(self.frontier, config.redis_memory_bytes or None, count=self.hooks.count, gauge=self.hooks.gauge)
         self.accounts = Accounts(self.frontier, gauge=self.hooks.gauge)
@@ -132,9 +135,12 @@ class Crawl:
             dropped=self.hooks.dropped,
             crawl_delay_cap_s=config.crawl_delay_cap_s,
             memory=memory,
+            pace=Pace(self.frontier, config.redis_calls_per_s, self.hooks.gauge),
+            gauge=self.hooks.gauge,
         )
         await self.meta.refresh_scope()
         await self.frontier.read_clock()
+        self.frontier.left_runs = await self.worker.members.take_left()
         if self.arguments.seeds:
             self.worker.seeding += 1
             await self.meta.say_seeding(True)
@@ -171,6 +177,9 @@ class Crawl:
 
     async def close(self) -> None:
         await self.worker.close()
+        with contextlib.suppress(FrontierError):  # it is away
+            if not self.worker.in_hand:
+                await self.worker.members.say_left(self._servers.runs)
         await self.store.close()
         await self.accounts.close()
         await self._leave_redis()
@@ -212,7 +221,7 @@ class Crawl:
             return
         for server in memory.servers:
             if server.evicts:
-                raise ConfigError(f"REDIS_URL={url}: {evicting(server.policy)}")
+                raise ConfigError(f"REDIS_URL={shown(url)}: {evicting(server.policy)}")
 
     async def _open_store(self) -> None:
         folder, config = self.folder / "warc", self.config

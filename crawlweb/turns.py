@@ -11,7 +11,7 @@ import contextlib
 import heapq
 import itertools
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from .frontier.frontier import Frontier
@@ -32,13 +32,14 @@ class IpTurns:
         self._frontier, self._came, self._refused = frontier, came, refused
         self._wishes: list[tuple[float, int, Job]] = []  # heap by not-before
         self._order = itertools.count()
+        self._due: dict[int, list[Job]] = defaultdict(list)  # wishes whose time has come, by shard
         self._ends: dict[int, list[tuple[str, str, float | None]]] = defaultdict(list)
         self._more = asyncio.Event()
-        self._asking = 0
+        self._calls: dict[int, asyncio.Task[None]] = {}  # by shard: one whose server is away does not hold back the others
 
     @property
     def unsent(self) -> bool:
-        return bool(self._asking or self._wishes or any(self._ends.values()))
+        return bool(self._calls or self._wishes or any(self._due.values()) or any(self._ends.values()))
 
     def wish(self, job: Job, not_before: float) -> None:
         heapq.heappush(self._wishes, (not_before, next(self._order), job))
@@ -51,30 +52,48 @@ class IpTurns:
 
     def take_back(self) -> list[Job]:
         """The wishes that were not asked for yet."""
-        jobs = [job for _, _, job in self._wishes]
+        jobs = [*(job for _, _, job in self._wishes), *itertools.chain(*self._due.values())]
         self._wishes.clear()
+        self._due.clear()
         return jobs
 
+    async def hold_again(self, jobs: Sequence[Job]) -> None:
+        """Their requests are under way, and Redis may have lost that their addresses are held."""
+        shards: dict[int, list[tuple[str, str, str]]] = defaultdict(list)
+        for job in jobs:
+            shards[self._frontier.ip_shard_of(job.ip)].append((job.ip, job.lease.host, job.lease.token))
+        for shard, wishes in shards.items():
+            for first in range(0, len(wishes), BATCH):
+                await self._frontier.ip_turns(shard, [], wishes[first : first + BATCH])
+
     async def ask_forever(self) -> None:
-        while True:
-            if not any(self._ends.values()):
-                self._more.clear()
-                until_due_s = self._wishes[0][0] - boottime() - AHEAD_S if self._wishes else None
-                if until_due_s is None or until_due_s > 0:
-                    with contextlib.suppress(asyncio.TimeoutError):
-                        await asyncio.wait_for(self._more.wait(), until_due_s)
-            await asyncio.sleep(TICK_S)
-            latest = boottime() + AHEAD_S
-            wishes: dict[int, list[Job]] = defaultdict(list)
-            while self._wishes and self._wishes[0][0] <= latest:
-                job = heapq.heappop(self._wishes)[2]
-                wishes[self._frontier.ip_shard_of(job.ip)].append(job)
-            ends, self._ends = self._ends, defaultdict(list)
-            self._asking += 1
-            try:
-                await asyncio.gather(*(self._ask(shard, ends.get(shard, []), wishes.get(shard, [])) for shard in {*ends, *wishes}))
-            finally:
-                self._asking -= 1
+        try:
+            while True:
+                for shard in [shard for shard, call in self._calls.items() if call.done()]:
+                    self._calls.pop(shard).result()
+                if not self._free_shards():
+                    self._more.clear()
+                    until_due_s = self._wishes[0][0] - boottime() - AHEAD_S if self._wishes else None
+                    if until_due_s is None or until_due_s > 0:
+                        with contextlib.suppress(asyncio.TimeoutError):
+                            await asyncio.wait_for(self._more.wait(), until_due_s)
+                await asyncio.sleep(TICK_S)
+                latest = boottime() + AHEAD_S
+                while self._wishes and self._wishes[0][0] <= latest:
+                    job = heapq.heappop(self._wishes)[2]
+                    self._due[self._frontier.ip_shard_of(job.ip)].append(job)
+                for shard in self._free_shards():
+                    call = asyncio.ensure_future(self._ask(shard, self._ends.pop(shard, []), self._due.pop(shard, [])))
+                    call.add_done_callback(lambda _: self._more.set())
+                    self._calls[shard] = call
+        finally:
+            for call in self._calls.values():
+                call.cancel()
+
+    def _free_shards(self) -> list[int]:
+        """With something to send, and no call under way."""
+        waiting = {shard for queues in (self._ends, self._due) for shard, queue in queues.items() if queue}
+        return [shard for shard in waiting if shard not in self._calls]
 
     async def _ask(self, shard: int, ends: list[tuple[str, str, float | None]], jobs: list[Job]) -> None:
         for first in range(0, max(len(ends), len(jobs)), BATCH):

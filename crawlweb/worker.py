@@ -9,21 +9,27 @@ import asyncio
 import heapq
 import itertools
 import logging
-import math
+import random
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import Any
 
 from .errors import FrontierError, FrontierFull
-from .frontier.frontier import Frontier
+from .frontier.frontier import CALM_S, Frontier
+from .frontier.members import Members
 from .frontier.memory import MemoryWatch
 from .frontier.meta import SEEDING_S, Meta
-from .frontier.rows import Lease, Link, Outcome
+from .frontier.rows import Counts, Lease, Link, Outcome
 from .job import ROBOTS_FOR, Job, robots_requested
 from .outbox import FLUSH_S, Ended, Outbox, Told
+from .pace import Pace
 from .policy import robots
 from .policy.hosts import is_on_host, name_of
 from .records import boottime
+from .recovery import Recovery
+from .rota import MIN_S, Rota
 from .rulebook import Kept, Rulebook
+from .share import Share
 from .starts import Starts
 from .turns import IpTurns
 
@@ -31,10 +37,11 @@ logger = logging.getLogger(__name__)
 
 LEASE_BATCH = 64
 LINKS_WAITING = 100_000  # no page is begun while more links than this wait to be sent
-POLL_MAX_S = 1.0  # a partition that nothing is known of is asked this often
-POLL_MIN_S = 0.01
+POLL_MAX_S = 1.0  # a partition that has nothing is asked this often at first
 POLLS_AT_ONCE = 16
+HUNG_S = 0.25  # a partition that takes longer to answer does not hold back the others
 NEVER_SEEDED_S = 60.0
+PASS_S, PASS_MOST_S = 0.5, 4.0  # between two looks at all partitions, where nobody knows of anything to do and yet something is pending
 CLOSE_S = 30.0
 CANCEL_S = 2.0
 SHOWN_S = 0.005  # the time to look at what comes next on a host that disallows much
@@ -64,12 +71,15 @@ class Worker:
         address_of: Callable[[str], Awaitable[str]] | None = None,
         crawl_delay_cap_s: float = robots.CRAWL_DELAY_CAP_S,
         memory: MemoryWatch | None = None,
+        pace: Pace | None = None,
+        gauge: Callable[[str, float], None] = lambda *_: None,
     ) -> None:
         self.frontier, self.meta = frontier, meta
         self.memory = memory or MemoryWatch(frontier, count=count)
-        told = Told(lambda p: self._ask(p, 0), self._completing, self._completed, dropped, count, self._spawn)
+        self.pace = pace or Pace(frontier)
+        told = Told(lambda p: self._ask(p, 0), self._completing, self._completed, dropped, count, self.run)
         self._dropped = dropped
-        self.outbox = Outbox(frontier, told, self.memory, seen_cache_keys)
+        self.outbox = Outbox(frontier, told, self.memory, seen_cache_keys, self.pace)
         self.closing = False
         self.in_hand: dict[str, Lease] = {}
         self.seeding = 0
@@ -81,24 +91,41 @@ class Worker:
         self._turns = IpTurns(frontier, self._turn_came, self._turn_refused)
         self._jobs: list[tuple[float, int, Job]] = []  # heap by not-before
         self._order = itertools.count()
-        self._due = [0.0] * frontier.partitions
-        self._turn = 0
-        self._poll = asyncio.Event()
+        self.members = Members(frontier)
+        self._rota = Rota(frontier.partitions, frontier.limits.look_ahead_s, POLL_MAX_S, random.Random())
+        leases = self.in_hand.__len__
+        self._share = Share(self.members, frontier.worker, frontier.partitions, self._rota, lambda: not self._is_idle, leases, gauge)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._wake_at: asyncio.TimerHandle | None = None
         self._started = 0.0
         self._polls = 0  # lease calls on their way, until their leases are jobs
+        self._leased = self._waits_for_seeds = False
         self._failed = False  # Redis gave an answer that is an error
         self._full = False  # max_pages are stored
+        self._under_way: set[int] = set()  # renewals by partition, -1: what is the crawl's
         self._resolving: dict[str, Job] = {}  # whose address is being looked up, by token
         self._permits: dict[str, bytes] = {}  # of leases, by token
+        self._running: dict[str, Job] = {}  # jobs given out, by token
+        self._aside: list[Job] = []  # their partition's server has changed
+        self._recovery = Recovery(
+            frontier,
+            meta,
+            self._turns,
+            in_hand=self.in_hand,
+            running=self._running,
+            fetch_s=fetch_s,
+            forget=self.outbox.forget,
+            done=self._recovered,
+            spawn=self.run,
+            count=count,
+        )
 
     # -- what Scrapy's hooks call: memory only ----------------------------------------------------------------------
 
     def start(self) -> None:
         self._started = boottime()
         loops = [self._lease_forever(), self.outbox.flush_forever(), self._renew_forever(), self._watch_end()]
-        loops.append(self.memory.watch_forever())
+        loops += [self.memory.watch_forever(), self.pace.watch_forever(), self._share.beat_forever()]
         if self._address_of is not None:
             loops.append(self._turns.ask_forever())
         for loop in loops:
@@ -114,9 +141,13 @@ class Worker:
         now = boottime()
         while self._jobs and self._jobs[0][0] <= now:
             job = heapq.heappop(self._jobs)[2]
-            if self._full or job.until - now < self._fetch_s:
+            if self._recovery.is_doubtful(job.lease.partition):
+                self._aside.append(job)
+                continue
+            if self._full or job.until - now < self._fetch_s or self._recovery.took(job.lease.token):
                 self.give_back(job)
                 continue
+            self._running[job.lease.token] = job
             return job
         if self._jobs:
             self._wake_in(self._jobs[0][0] - now)
@@ -124,6 +155,7 @@ class Worker:
 
     def finish(self, job: Job, outcome: Outcome, page_key: bytes | None = None) -> None:
         """The page of a job has left the engine. `page_key`: it counts for max_pages under this key."""
+        self._running.pop(job.lease.token, None)
         if job.ip:
             self._turns.end(job.ip, job.lease.token, outcome.ended)
         self.outbox.finish(job.ticket, outcome, page_key)
@@ -162,61 +194,60 @@ class Worker:
     def _completed(self, p: int, batch: Sequence[Ended], answer: str) -> None:
         for (outcome, _), letter in zip(batch, answer, strict=True):
             self.in_hand.pop(outcome.lease.token, None)
+            self._recovery.took(outcome.lease.token)
             if letter != "k":
                 self._count("leases/late" if letter == "g" else "dead")
             if letter == "x" and outcome.lease.entry.request:
                 self._dropped(outcome.lease.entry.request)
-        free_now = any(outcome.ended is None for outcome, _ in batch)
+        free_now = not self.in_hand or any(outcome.ended is None for outcome, _ in batch)
         self._ask(p, 0 if free_now else self.frontier.limits.min_delay_s - self.frontier.limits.look_ahead_s)
 
     # -- leases in ------------------------------------------------------------------------------------------------------
 
     def _ask(self, p: int, in_s: float) -> None:
-        at = boottime() + max(0.0, in_s)
-        if at < self._due[p]:
-            self._due[p] = at
-            self._poll.set()
+        self._rota.ask(p, in_s)
 
     async def _lease_forever(self) -> None:
+        rota = self._rota
         while not self.closing and not self._full:
             if not self.memory.has_room:
                 await self.memory.room()
                 continue
-            self._poll.clear()
-            now = boottime()
+            rota.asked.clear()
             free = self._capacity - len(self.in_hand)
-            due = sorted((p for p in range(len(self._due)) if self._due[p] <= now), key=lambda p: (p - self._turn) % len(self._due))
-            if free > 0 and due:
-                some = due[:POLLS_AT_ONCE]
-                self._turn = (some[-1] + 1) % len(self._due)
+            until_due_s = rota.until_due_s()
+            if free > 0 and until_due_s <= 0:
+                some = rota.due(min(free, POLLS_AT_ONCE, await self.pace.room()))
                 most = min(LEASE_BATCH, max(1, free // len(some)))
-                await asyncio.gather(*(self._lease(p, most) for p in some[:free]))
+                await asyncio.wait([self._spawn(self._lease(p, most)) for p in some], timeout=HUNG_S)
                 await asyncio.sleep(0)
                 continue
-            pause_s = max(POLL_MIN_S, min(min(self._due) - now, POLL_MAX_S)) if free > 0 else POLL_MAX_S / 20
+            pause_s = max(MIN_S, min(until_due_s, POLL_MAX_S)) if free > 0 else POLL_MAX_S / 20
             try:
-                await asyncio.wait_for(self._poll.wait(), pause_s)
+                await asyncio.wait_for(rota.asked.wait(), pause_s)
             except asyncio.TimeoutError:
                 continue
-            await asyncio.sleep(POLL_MIN_S)
+            await asyncio.sleep(MIN_S)
 
     async def _lease(self, p: int, most: int) -> None:
-        self._due[p] = math.inf  # until the answer tells, or something is put into the partition meanwhile
+        if self._recovery.is_doubtful(p):  # it is asked when that is over
+            self._rota.answered(p, CALM_S, 0, most)
+            return
         self._polls += 1
         try:
             try:
-                next_s, leases = await self.frontier.lease(p, most)
+                may_reclaim = boottime() - max(self._started, self.frontier.back_at) >= CALM_S  # others may be about to renew theirs
+                next_s, leases = await self.frontier.lease(p, most, may_reclaim)
             except FrontierFull:
-                self._due[p] = 0.0
+                self._rota.again(p)
                 self.memory.refused()
                 return
             self.memory.passed()
-            look_ahead_s = self.frontier.limits.look_ahead_s
-            wait_s = POLL_MAX_S if next_s is None else min(POLL_MAX_S, max(POLL_MIN_S, next_s - look_ahead_s * 0.8))
-            self._due[p] = min(self._due[p], boottime() + (0 if len(leases) == most else wait_s))
+            self._rota.answered(p, next_s, len(leases), most)
             for lease in leases:
                 self.in_hand[lease.token] = lease
             self._count("leases", len(leases))
+            self._leased = self._leased or bool(leases)
             await self._admit(leases)
         finally:
             self._polls -= 1
@@ -304,42 +335,84 @@ class Worker:
         job.ip = ""
         self.finish(job, Outcome(job.lease, "l", wait_s=wait_s))
 
+    def _recovered(self, partitions: Iterable[int]) -> None:
+        for job in self._aside:
+            self._push(job, job.lease.not_before)
+        self._aside.clear()
+        for p in partitions:
+            self._ask(p, 0)
+        self._wake()
+
     async def _renew_forever(self) -> None:
         period_s = self.frontier.limits.lease_s / 3
         while not self.frontier.closing:
             await asyncio.sleep(min(period_s, SEEDING_S / 3))
             now = boottime()
-            held = [lease for lease in self.in_hand.values() if lease.expires - now < 2 * period_s]
-            if held:
-                await self.frontier.renew(held)
-            if self.seeding or self._starting():
-                await self.meta.say_seeding(True)
-            await self.meta.refresh_scope()
-            await self.frontier.read_clock()
+            held: dict[int, list[Lease]] = defaultdict(list)
+            for lease in self.in_hand.values():
+                if lease.expires - now < 2 * period_s:
+                    held[lease.partition].append(lease)
+            for p, leases in held.items():
+                self._beside(p, self.frontier.renew(leases))
+            self._beside(-1, self._keep_up())
+
+    async def _keep_up(self) -> None:
+        if self.seeding or self._starting():
+            await self.meta.say_seeding(True)
+        await self.meta.refresh_scope()
+        await self.frontier.read_clock()
+
+    def _beside(self, what: int, work: Coroutine[Any, Any, Any]) -> None:
+        """Starts what is done once a period, unless the last is still under way: a server that is away holds back what is its own."""
+        if what in self._under_way:
+            work.close()
+            return
+        self._under_way.add(what)
+        self._spawn(work).add_done_callback(lambda _: self._under_way.discard(what))
 
     # -- the end --------------------------------------------------------------------------------------------------------
 
+    @property
+    def _is_idle(self) -> bool:
+        """This worker has nothing to do, nor had its partitions. What it leases in this moment is pending to everybody who counts."""
+        return not self.busy and (self._rota.is_quiet or self._full)
+
     async def _watch_end(self) -> None:
-        before = None
+        before: Counts | None = None
+        pause_s = PASS_S
         while self._once and not self.closing:
-            await asyncio.sleep(0.25 if before else 0.5)
-            if self._full and not self.busy:
+            await asyncio.sleep(PASS_S / 2 if before else pause_s)
+            if self._max_pages is not None and not self.busy and (self._full or await self.meta.stored() >= self._max_pages):
                 self._ended("max_pages")
                 return
-            if self.busy:
-                before = None
-                continue
-            counts = await self.frontier.counts()
-            if counts.pending or self.busy or await self.meta.anyone_seeding() or await self.anything_outside():
-                before = None
-                await asyncio.sleep(0.5)
-            elif not counts.enqueued and boottime() - self._started < NEVER_SEEDED_S:
-                before = None
-            elif before == counts:
-                self._ended("drained" if counts.enqueued else "never_seeded")
+            if not (self._is_idle and self._share.all_idle()):
+                before, pause_s = None, PASS_S
+            elif self._share.is_first:
+                counts = await self.frontier.counts()
+                if counts.pending or not self._is_idle or await self.meta.anyone_seeding() or await self.anything_outside():
+                    before, pause_s = None, min(2 * pause_s, PASS_MOST_S)
+                elif counts != before:
+                    before = counts
+                else:
+                    if not self._share.is_alone:
+                        await self.members.say_over(counts.enqueued)
+                    if self._is_at_end(counts.enqueued):
+                        return
+                    before, pause_s = None, min(2 * pause_s, PASS_MOST_S)
+            elif self._share.over is not None and not await self.anything_outside() and self._is_at_end(self._share.over):
                 return
-            else:
-                before = counts
+
+    def _is_at_end(self, urls: int) -> bool:
+        """Nothing is pending anywhere, of so many URLs that were ever enqueued."""
+        if urls and not self._leased:
+            logger.info("crawl %s is finished: its %d URLs are done, none was left for this worker", self.frontier.crawl, urls)
+        elif not urls and boottime() - self._started < NEVER_SEEDED_S:
+            if not self._waits_for_seeds:
+                logger.info("crawl %s has no URLs yet: waiting for seeds, %.0f s at the most", self.frontier.crawl, NEVER_SEEDED_S)
+            self._waits_for_seeds = True
+            return False
+        self._ended("drained" if urls else "never_seeded")
+        return True
 
     async def seed(self, batches: Iterable[list[Link]]) -> None:
         """Sends seeds batch by batch; the crawl does not end meanwhile. `batches` may read a file: each is made in a thread."""
@@ -359,10 +432,14 @@ class Worker:
         if not self.closing:
             self.closing = True
             self.memory.stop()
+            self._spawn(self._share.leave())
             for job in (*self._turns.take_back(), *self._resolving.values()):
                 job.ip = ""
                 self.give_back(job)
             self._resolving.clear()
+            for job in self._aside:
+                self.give_back(job)
+            self._aside.clear()
             while self._jobs:
                 self.give_back(heapq.heappop(self._jobs)[2])
 
@@ -391,17 +468,18 @@ class Worker:
     def run(self, work: Coroutine[Any, Any, None]) -> None:
         self._spawn(work)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
+        return task
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if task.cancelled() or task.exception() is None:
             return
         error = task.exception()
-        if not (self.closing and isinstance(error, FrontierError)):
+        if not self._failed and not (self.closing and isinstance(error, FrontierError)):
             logger.critical("crawlweb stops: %s", error, exc_info=error if not isinstance(error, FrontierError) else None)
             self._failed = True
             self._ended("frontier_error")

@@ -16,7 +16,23 @@ BASE = ("crawlweb.records", "crawlweb.errors", "crawlweb.stats", "crawlweb.defau
 ROOMS = ("crawlweb.policy", "crawlweb.content", "crawlweb.store", "crawlweb.frontier")
 WIRE = ("crawlweb.dns", "crawlweb.decode", "crawlweb.exchange")
 MIDDLE = tuple(
-    f"crawlweb.{name}" for name in ("worker", "outbox", "turns", "job", "rulebook", "crawl", "outcome", "seeds", "spill", "starts")
+    f"crawlweb.{name}"
+    for name in (
+        "worker",
+        "outbox",
+        "turns",
+        "job",
+        "rulebook",
+        "crawl",
+        "outcome",
+        "recovery",
+        "seeds",
+        "spill",
+        "starts",
+        "share",
+        "rota",
+        "pace",
+    )
 )
 LIBRARIES = "libraries"  # whatever is installed, but not Scrapy and what belongs to it
 ANYTHING = "anything"

@@ -117,7 +117,7 @@ def _redis_url(config: Config, make: bool) -> Iterator[str]:
 
 
 async def _asked(url: str, project: Project, work: Callable[[Servers, Config], Awaitable[T]]) -> T:
-    servers = await Servers.connect(url, project.redis_params)
+    servers = await Servers.connect(url, project.redis_params, project.config.redis_cluster)
     try:
         return await work(servers, project.config)
     finally:

@@ -14,11 +14,14 @@ import re
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, cast
 
 from redis.asyncio import Redis
+from redis.exceptions import AskError
 
 from ..errors import FrontierError
+from .cluster import nodes_of
 from .frontier import Frontier
 from .keys import KEYS, Key, crawl_key
 from .memory import ServerMemory, server_memory
@@ -127,15 +130,20 @@ class Account:
 
 
 class Accounts:
-    """`nodes`: a client for each server, by default the frontier's. `gauge`: a stat has this value."""
+    """`nodes`: gives a client for each server, by default the frontier's. `gauge`: a stat has this value."""
 
-    def __init__(self, frontier: Frontier, nodes: Sequence[Redis] = (), gauge: Callable[[str, float], None] = lambda *_: None) -> None:
+    def __init__(
+        self,
+        frontier: Frontier,
+        nodes: Callable[[], Sequence[Redis]] | None = None,
+        gauge: Callable[[str, float], None] = lambda *_: None,
+    ) -> None:
         self._frontier, self._tell = frontier, gauge
-        self._nodes: Sequence[Redis] = nodes or (frontier.redis,)
+        self._nodes = nodes or partial(nodes_of, frontier.redis)
         self._samples: deque[Sample] = deque(maxlen=SAMPLES_KEPT)
         self._partition = 0
-        self._node = 0
-        self._cursors = [0] * len(self._nodes)
+        self._turn = 0
+        self._cursors: dict[Redis, int] = {}  # of SCAN
         self._ours = re.compile(rf"\{{{re.escape(frontier.crawl)}(?::(?:ip:)?\d+)?\}}:(.+)", re.S)
         self._pauses_s = itertools.chain((1.0, 4.0), itertools.repeat(SAMPLE_S))
 
@@ -183,9 +191,10 @@ class Accounts:
         sample = Sample()
         await self._fixed(sample, self._partition)
         self._partition = (self._partition + 1) % self._frontier.partitions
-        node = self._node
-        self._node = (node + 1) % len(self._nodes)
-        self._cursors[node] = await self._scan(sample, node, self._cursors[node], SAMPLE_KEYS)
+        nodes = self._nodes()
+        self._turn += 1
+        node = nodes[self._turn % len(nodes)]
+        self._cursors[node] = await self._scan(sample, node, self._cursors.get(node, 0), SAMPLE_KEYS)
         self._samples.append(sample)
         return self._cursors[node] == 0
 
@@ -194,8 +203,8 @@ class Accounts:
         whole = Sample()
         for p in range(self._frontier.partitions):
             await self._fixed(whole, p)
-        keys = sum([n for n, _ in [await self._sizes(node) for node in self._nodes]])
-        for node in range(len(self._nodes)):
+        keys = sum([n for n, _ in [await self._sizes(node) for node in self._nodes()]])
+        for node in self._nodes():
             cursor = -1
             while cursor:
                 cursor = await self._scan(whole, node, max(cursor, 0), WALK_KEYS)
@@ -215,7 +224,7 @@ class Accounts:
                 for kind, tally in its.items():
                     mine[kind].add(tally)
             whole.crawl = sample.crawl
-        sizes = [await self._sizes(node) for node in self._nodes]
+        sizes = [await self._sizes(node) for node in self._nodes()]
         keys, slots_bytes = sum(n for n, _ in sizes), sum(_slots(n) for n, _ in sizes) * POINTER_BYTES
         kinds: Tallies = defaultdict(Tally)
         for tallies, times in (
@@ -228,7 +237,7 @@ class Accounts:
         for tally in kinds.values():
             tally.size_bytes += tally.keys * slots_bytes / max(1, keys)
         table_bytes = sum(expiring * EXPIRY_BYTES + _slots(expiring) * POINTER_BYTES for _, expiring in sizes)
-        servers = tuple([await server_memory(self._frontier, node) for node in self._nodes])
+        servers = tuple([await server_memory(self._frontier, node) for node in self._nodes()])
         return Account(dict(kinds), keys, table_bytes, servers)
 
     async def _fixed(self, sample: Sample, p: int) -> None:
@@ -268,9 +277,8 @@ class Accounts:
             used = layers.get(b"u" + name[1:], b"")
             sample.fixed[SEGMENT].members += int(used) if used.isdigit() else 0
 
-    async def _scan(self, sample: Sample, node: int, cursor: int, count: int) -> int:
+    async def _scan(self, sample: Sample, client: Redis, cursor: int, count: int) -> int:
         """A page of names from a cursor; the next cursor, 0 at the end."""
-        client = self._nodes[node]
         cursor, names = await self._frontier.patiently(lambda: cast(Any, client.scan(cursor, count=count)))
         named = [(self._row_of(name), name) for name in names]
         sample.keys += len(named)
@@ -296,7 +304,7 @@ class Accounts:
         return tallies
 
     async def _ask(self, client: Redis, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """The answers; None where a key is of another type."""
+        """The answers; None where a key is of another type, or not there any longer."""
 
         async def call() -> list[Any]:
             pipe = client.pipeline(transaction=False)
@@ -304,7 +312,8 @@ class Accounts:
                 pipe.execute_command(*command)
             answers = await pipe.execute(raise_on_error=False)
             for answer in answers:
-                if isinstance(answer, Exception) and not str(answer).startswith("WRONGTYPE"):
+                # A key may have gone to another node since this one named it.
+                if isinstance(answer, Exception) and not isinstance(answer, AskError) and not str(answer).startswith("WRONGTYPE"):
                     raise answer
             return [None if isinstance(answer, Exception) else answer for answer in answers]
 

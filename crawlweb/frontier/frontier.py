@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import logging
+import math
 import re
 import time
 from collections import defaultdict
@@ -15,13 +16,23 @@ from typing import Any, TypeVar, cast
 
 import msgpack  # type: ignore[import-untyped]
 from redis.asyncio import Redis
-from redis.exceptions import BusyLoadingError, OutOfMemoryError, ReadOnlyError, RedisError, ResponseError
+from redis.exceptions import (
+    AskError,
+    BusyLoadingError,
+    ClusterError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+    TryAgainError,
+)
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ..errors import ConfigError, FrontierError, FrontierFull
 from ..records import Entry, boottime
 from . import codec, scripts
+from .journal import Journal
 from .keys import ip_shard_key, ip_shard_of, ip_shards, partition_of, partition_prefix
 from .kinds import refuse_foreign_crawl, refuse_foreign_partitions
 from .rows import Counts, KeptRobots, Lease, Limits, Link, Outcome, Override, ms
@@ -31,11 +42,16 @@ T = TypeVar("T")
 
 REQUEUED_AT_ONCE = 100
 QUEUES_AT_ONCE = 4
+TOLD_AT_ONCE = 16  # partitions
+CALM_S = 5.0  # nobody leases so long after a server has changed, nor reclaims after it was silent
+PAUSE_MOST_S = 2.0  # until Redis is asked again: well within that
 GUARD_MS = 5  # a request counts as ended so much later: three clocks are rounded, and a server sees its end after we do
 # Full, or not itself for a while; out of a script the word stands in the middle of the text.
 _PASSING_WORDS = re.compile(r"\b(OOM|MISCONF|READONLY|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|NOREPLICAS)\b")
 _FULL = re.compile(r"\bOOM\b")
-_PASSING = (OutOfMemoryError, RedisConnectionError, RedisTimeoutError, BusyLoadingError, ReadOnlyError)
+AWAY = (RedisConnectionError, RedisTimeoutError, BusyLoadingError)
+# AskError: MOVED and ASK; ClusterError: CLUSTERDOWN, MASTERDOWN.
+_PASSING = (*AWAY, OutOfMemoryError, ReadOnlyError, AskError, TryAgainError, ClusterError)
 # KEYS: one of the partition. ARGV: msgpack [[command, argument, ...], ...]
 _AT_ONCE = """
 local out = {}
@@ -69,6 +85,11 @@ class Frontier:
         self.quarantined = 0  # leased entries that could not be read
         self.closing = False  # an outage is no longer waited for
         self.see_to: Callable[[int, list[str]], None] | None = None  # called with long queues of a partition (cold.py)
+        self.on_restart: Callable[[], None] | None = None  # called when the server of a partition is not the run that it was
+        self.left_runs = ""  # run ids of servers that all workers have left in peace
+        self.back_at = -math.inf  # boottime when Redis answered again after it had not
+        self._runs: dict[int, str] = {}  # which run of its server has answered for a partition
+        self._journal: Journal[bytes | Sequence[Outcome]] = Journal()  # enqueued, as packed; completed
         self._unix_offset_s = time.time() - boottime()
         self._numbers = itertools.count(1)  # of calls, over all partitions: a lease's token is unique in the crawl
         self._locks: dict[tuple[str, int], asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -94,7 +115,10 @@ class Frontier:
         while True:
             self.calls += 1
             try:
-                return await call()
+                answer = await call()
+                if pause_s > 0.05:
+                    self.back_at = boottime()
+                return answer
             except (*_PASSING, ResponseError) as e:
                 if not isinstance(e, _PASSING) and not _PASSING_WORDS.search(str(e)):
                     raise FrontierError(await self._named(e)) from e
@@ -104,7 +128,7 @@ class Frontier:
                     raise FrontierError(f"Redis does not answer: {e}") from e
                 logger.warning("Redis does not answer, again in %.1f s: %s", pause_s, e)
                 await asyncio.sleep(pause_s)
-                pause_s = min(pause_s * 2, 5.0)
+                pause_s = min(pause_s * 2, PAUSE_MOST_S)
             except RedisError as e:
                 raise FrontierError(str(e)) from e
 
@@ -130,7 +154,9 @@ class Frontier:
         async with self._locks[step, partition]:
             number = next(self._numbers)
             key = self.key(partition, "ctr")
-            return await self.patiently(lambda: scripts.run(self.redis, step, key, self.worker, number, *args), can_wait=can_wait)
+            answer = await self.patiently(lambda: scripts.run(self.redis, step, key, self.worker, number, *args), can_wait=can_wait)
+        self._answered(partition)
+        return answer
 
     async def enqueue(self, partition: int, links: Sequence[Link], can_wait: bool = False) -> str:
         """Marks and places links of one partition, 200 at the most; a letter for each: n new, s seen, q cannot be an entry. A full Redis
@@ -151,20 +177,24 @@ class Frontier:
                 order.append(i)
             if len(row) > 1:
                 blob.append(row)
-        expected = max(1, self.limits.expected_urls // self.partitions)
-        packed = msgpack.packb(blob, use_bin_type=False)
-        limits = self.limits
-        args = (expected, limits.false_positives, packed, int(can_wait), limits.seen)
-        answer = await self.step("enqueue", partition, *args, can_wait=can_wait)
+        answer = await self._enqueue(partition, msgpack.packb(blob, use_bin_type=False), can_wait)
         letters = ["q"] * len(links)
         for i, letter in zip(order, answer.decode(), strict=True):
             letters[i] = letter
         return "".join(letters)
 
+    async def _enqueue(self, partition: int, packed: bytes, can_wait: bool = False) -> bytes:
+        limits = self.limits
+        expected = max(1, limits.expected_urls // self.partitions)
+        args = (expected, limits.false_positives, packed, int(can_wait), limits.seen)
+        answer: bytes = await self.step("enqueue", partition, *args, can_wait=can_wait)
+        self._journal.add(partition, boottime(), packed)
+        return answer
+
     async def lease(self, partition: int, most: int, reclaim: bool = True) -> tuple[float | None, list[Lease]]:
         """Leases, and the seconds until something may be due here (None: the partition is empty). FrontierFull if Redis is."""
         limits = self.limits
-        sent = boottime()
+        sent, run = boottime(), self.run_of(partition)
         answer = await self.step(
             "lease",
             partition,
@@ -178,6 +208,9 @@ class Frontier:
             limits.latency_factor,
             ms(limits.latency_cap_s),
             QUEUES_AT_ONCE if self.see_to else 0,
+            run,
+            ms(CALM_S),
+            self.left_runs,
             can_wait=True,
         )
         received = boottime()
@@ -199,10 +232,14 @@ class Frontier:
             lease.shown = tuple(_shown(shown, host))
             lease.origin_has_pages, lease.has_permission, lease.others_have_pages = bool(flags & 1), bool(flags & 2), bool(flags & 4)
             leases.append(lease)
+        if leases and self.run_of(partition) != run:  # the server changed under the call, and did not know it
+            await self.complete(partition, [Outcome(lease, "l") for lease in leases])
+            return CALM_S, []
         return (None if next_ms < 0 else next_ms / 1000), leases
 
-    async def complete(self, partition: int, outcomes: Sequence[Outcome]) -> str:
-        """Ends leases of one partition; a letter for each: k as asked, x a dead letter now, g the lease was gone."""
+    async def complete(self, partition: int, outcomes: Sequence[Outcome], *, again: bool = False) -> str:
+        """Ends leases of one partition; a letter for each: k as asked, x a dead letter now, g the lease was gone. `again`: the partition
+        was told before, and may have lost it."""
         limits = self.limits
 
         def row(o: Outcome, now: float) -> list[object]:
@@ -217,11 +254,13 @@ class Frontier:
             def call() -> Awaitable[Any]:
                 now = boottime()
                 packed = msgpack.packb([row(o, now) for o in outcomes], use_bin_type=False)
-                args = (ms(limits.min_delay_s), limits.latency_factor, ms(limits.latency_cap_s), packed)
+                args = (ms(limits.min_delay_s), limits.latency_factor, ms(limits.latency_cap_s), packed, int(again))
                 return scripts.run(self.redis, "complete", self.key(partition, "ctr"), self.worker, number, *args)
 
             answer: bytes = await self.patiently(call)
-            return answer.decode()
+        self._answered(partition)
+        self._journal.add(partition, boottime(), outcomes)
+        return answer.decode()
 
     async def renew(self, leases: Iterable[Lease]) -> list[Lease]:
         """Makes leases last `lease_s` from now; returns those that are gone."""
@@ -238,6 +277,63 @@ class Frontier:
                 else:
                     gone.append(lease)
         return gone
+
+    # -- when a server has changed: started again, or another in its place -----------------------------------------------
+
+    def run_of(self, partition: int) -> str:
+        """Which run of its server answers for a partition; '': not known."""
+        return self._run_of(self.key(partition, "ctr"))
+
+    def _answered(self, partition: int) -> None:
+        self._journal.answered(partition, boottime())
+        run = self.run_of(partition)
+        if run != self._runs.setdefault(partition, run) and run:
+            self.server_changed()
+
+    def server_changed(self) -> None:
+        if self.on_restart:
+            self.on_restart()
+
+    def take_changed(self) -> set[int]:
+        """The partitions whose server is not the run that it was; known as it is from now on."""
+        changed = {p for p, run in self._runs.items() if self.run_of(p) not in (run, "")}
+        self._runs.update((p, self.run_of(p)) for p in changed)
+        return changed
+
+    async def hold(self, partition: int, held: Sequence[tuple[Lease, float]]) -> list[Lease]:
+        """Leases and the seconds that their requests may still take. Those that the partition knows last longer; returns the others: the
+        hosts of their requests rest so long."""
+        sent = boottime()
+        rows = [(lease.token, lease.host, ms(most_s)) for lease, most_s in held]
+        args = ms(self.limits.lease_s), msgpack.packb(rows), self.run_of(partition), ms(CALM_S)
+        answer = await self.step("hold", partition, *args)
+        gone = []
+        for (lease, _), letter in zip(held, answer.decode(), strict=True):
+            if letter == "k":
+                lease.expires = sent + self.limits.lease_s
+            else:
+                gone.append(lease)
+        return gone
+
+    async def tell_again(self, partitions: Iterable[int]) -> int:
+        """Tells partitions what they acknowledged in the last seconds before their server changed, links first. How many calls."""
+        calls = {p: self._journal.take(p) for p in partitions}
+
+        async def links(p: int) -> None:
+            for call in calls[p]:
+                if isinstance(call, bytes):
+                    await self._enqueue(p, call)
+
+        async def outcomes(p: int) -> None:
+            for call in calls[p]:
+                if not isinstance(call, bytes):
+                    await self.complete(p, call, again=True)
+
+        waiting = [p for p, some in calls.items() if some]
+        for tell in (links, outcomes):
+            for first in range(0, len(waiting), TOLD_AT_ONCE):
+                await asyncio.gather(*(tell(p) for p in waiting[first : first + TOLD_AT_ONCE]))
+        return sum(map(len, calls.values()))
 
     async def robots(self, host: str, origins: Sequence[str]) -> list[KeptRobots | None]:
         """What is known of the robots.txt files of a host's origins."""

@@ -24,7 +24,8 @@ KEYS = (
         "ctr",
         "partition",
         "hash",
-        "last time, sequence number; tails: queues with a part on disk; long: entries of a long queue; hb, hs: buckets of hosts; counters: "
+        "last time, sequence number; tails: queues with a part on disk; long: entries of a long queue; hb, hs: buckets of hosts; "
+        "run: run id of the server; calm: nobody leases before, ms; counters: "
         "enq, done, dead, merged, requests, expired, late, quarantined, foreign, siblings, blocked, unreadable, packed",
     ),
     Key("front:<k>", "partition", "list", "front queue of priority k: host tokens `host \\t serial \\t entry or nothing`"),
@@ -71,12 +72,21 @@ KEYS = (
     Key("foreign:<n>:<key>", "partition", "any", "a key of another type that stood in the way of ours"),
     Key("ip:<address>", "addresses", "hash", "clock of an address: who holds it, until when, next-allowed ms (lua/ip.lua)"),
     Key("turns:<address>", "addresses", "zset", "hosts that wait for an address, by the ms of their turn"),
+    Key("left", "crawl", "string", "run ids of the servers when the last worker left with nothing under way"),
     Key("meta", "crawl", "hash", "what is equal for all workers of a crawl"),
     Key("scope", "crawl", "set", "hosts or domains of the seeds, where the scope is not `any`"),
     Key("sweep", "crawl", "string", "the worker that looked for unused chunks; expires when another may"),
     Key("seeding", "crawl", "zset", "workers that are reading seeds, by the time their word expires, ms"),
     Key("inbox", "crawl", "list", "seeds that were given before the crawl's first worker"),
     Key("inbox:<name>", "crawl", "any", "beside it: as beside a key of start URLs"),
+    Key("workers", "crawl", "zset", "live workers, by the ms at which they count as dead"),
+    Key("busy", "crawl", "zset", "those of them that have something to do; the same"),
+    Key(
+        "members",
+        "crawl",
+        "hash",
+        "worker → JSON of what it says of itself; `:changed`: when one joined or left; `:over`: the crawl is drained, of so many URLs",
+    ),
     Key("pages", "crawl", "set", "8-byte keys of pages stored, where `max_pages` limits the crawl"),
     Key("permits", "crawl", "zset", "URL keys being fetched under `max_pages`, by expiry, ms"),
     Key("taken", "starts", "zset", "batches of start URLs in workers' hands, by the ms from which another worker takes them over"),

@@ -11,13 +11,16 @@ import enum
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 from redis.asyncio import Redis
+from redis.exceptions import RedisError
 
 from ..errors import FrontierError
 from ..records import boottime
-from .frontier import Frontier
+from .cluster import nodes_of
+from .frontier import AWAY, Frontier
 
 logger = logging.getLogger(__name__)
 
@@ -88,14 +91,14 @@ async def server_memory(frontier: Frontier, node: Redis) -> ServerMemory:
 class MemoryWatch:
     """Looks at the servers' memory now and then, and keeps what can wait waiting while one is full.
 
-    `ceiling_bytes`: of each server; None: its maxmemory alone. `nodes`: a client for each server, by default the frontier's. `count`: a
-    stat rises, `gauge`: a stat has this value."""
+    `ceiling_bytes`: of each server; None: its maxmemory alone. `nodes`: gives a client for each server, by default the frontier's.
+    `count`: a stat rises, `gauge`: a stat has this value."""
 
     def __init__(
         self,
         frontier: Frontier,
         ceiling_bytes: int | None = None,
-        nodes: Sequence[Redis] = (),
+        nodes: Callable[[], Sequence[Redis]] | None = None,
         count: Callable[..., None] = lambda *_: None,
         gauge: Callable[[str, float], None] = lambda *_: None,
     ) -> None:
@@ -103,7 +106,8 @@ class MemoryWatch:
         self.level = Level.PLENTY
         self.stopped = False
         self._frontier, self._ceiling_bytes, self._count, self._gauge = frontier, ceiling_bytes, count, gauge
-        self._nodes: Sequence[Redis] = nodes or (frontier.redis,)
+        self._nodes = nodes or partial(nodes_of, frontier.redis)
+        self._told: dict[Redis, ServerMemory] = {}  # by servers, lately
         self._share = 0.0  # used of the ceiling, where that is nearest
         self._is_full = False  # by the servers' figures
         self._refused = False  # Redis refused a call that can wait: full, whatever the figures say
@@ -155,18 +159,34 @@ class MemoryWatch:
 
     async def look(self) -> None:
         """Reads the servers' figures; FrontierError if one does not tell."""
-        before, self.servers = self.servers, [await server_memory(self._frontier, node) for node in self._nodes]
+        before, self.servers = self.servers, await self._ask(self._nodes())
         for old, new in zip(before, self.servers, strict=False):
             if new.evicts and not old.evicts:
                 logger.error("Redis may lose URLs from now on: %s", evicting(new.policy))
         self._gauge("memory/used_bytes", sum(server.used_bytes for server in self.servers))
         self._gauge("memory/rss_bytes", sum(server.rss_bytes for server in self.servers))
-        self._gauge("memory/fragmentation", round(max(server.fragmentation for server in self.servers), 2))
-        self._share = max(map(self._share_of, self.servers))
+        self._gauge("memory/fragmentation", round(max((server.fragmentation for server in self.servers), default=0.0), 2))
+        self._share = max(map(self._share_of, self.servers), default=0.0)
         self._is_full = self._share >= (ROOM if self._is_full else FULL)
         if self._is_full:
             self._refused = False  # the figures show when there is room again
         self._judge()
+
+    async def _ask(self, nodes: Sequence[Redis]) -> list[ServerMemory]:
+        """One of several servers may be away: what it told before counts."""
+        if len(nodes) == 1:
+            return [await server_memory(self._frontier, nodes[0])]
+
+        async def one(node: Redis) -> ServerMemory | None:
+            try:
+                self._told[node] = ServerMemory.parse(await cast(Any, node).info("memory"))
+            except AWAY:
+                logger.debug("a Redis server is away and does not tell of its memory")
+            except RedisError as e:
+                raise FrontierError(str(e)) from e
+            return self._told.get(node)
+
+        return [server for server in await asyncio.gather(*map(one, nodes)) if server]
 
     def _ceiling_of(self, server: ServerMemory) -> int | None:
         return min((limit for limit in (self._ceiling_bytes, server.max_bytes) if limit), default=None)

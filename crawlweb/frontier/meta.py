@@ -44,6 +44,14 @@ for i = 1, #ARGV do
 end
 return redis.call('SCARD', KEYS[1])
 """
+# KEYS: meta. ARGV: name, value, … Those that are there stay.
+_AGREE = """
+for i = 1, #ARGV, 2 do redis.call('HSETNX', KEYS[1], ARGV[i], ARGV[i + 1]) end
+"""
+# KEYS: seeding.
+_SEEDING = """
+return redis.call('ZCOUNT', KEYS[1], redis.call('TIME')[1], '+inf')
+"""
 # KEYS: seeding. ARGV: worker, seconds. Passes when Redis is full, as above: workers say it between renewals.
 _SAY_SEEDING = """
 redis.call('PERSIST', KEYS[1])
@@ -149,6 +157,8 @@ class Meta:
         self._frontier = frontier
         self._redis: Redis = frontier.redis
         self.scope: set[str] = set()
+        self._agreed: dict[str, str] = {}
+        self._widened: set[str] = set()  # names that this worker added to the scope
 
     def _key(self, name: str) -> str:
         return crawl_key(self._frontier.crawl, name)
@@ -171,17 +181,12 @@ class Meta:
             have = {**{name: value for name, value in OLDER.items() if name in wanted}, **have}
         refuse(have)
         if not set(wanted) <= set(have):
-
-            async def write() -> Any:
-                pipe = self._redis.pipeline(transaction=True)
-                for name, value in wanted.items():
-                    pipe.hsetnx(self._key("meta"), name, have.get(name, value))
-                return await pipe.execute()
-
-            await self._frontier.patiently(write)
+            pairs = [word for name, value in wanted.items() for word in (name, have.get(name, value))]
+            await self._frontier.patiently(lambda: cast(Any, self._redis.eval(_AGREE, 1, self._key("meta"), *pairs)))
             have = await self._all()
             _refuse_other_schema(self._frontier.crawl, have)
             refuse(have)
+        self._agreed = have
         return have
 
     async def agreed(self) -> Agreed | None:
@@ -205,15 +210,25 @@ class Meta:
             await self._frontier.patiently(lambda: self._redis.zrem(key, worker))
 
     async def anyone_seeding(self) -> bool:
-        seconds, _ = await self._frontier.patiently(lambda: cast(Any, self._redis.time()))
-        return bool(await self._frontier.patiently(lambda: self._redis.zcount(self._key("seeding"), seconds, "+inf")))
+        return bool(await self._frontier.patiently(lambda: cast(Any, self._redis.eval(_SEEDING, 1, self._key("seeding")))))
+
+    async def tell_again(self) -> None:
+        """What a server that lost its last seconds may lack."""
+        if self._agreed:
+            pairs = [text for pair in self._agreed.items() for text in pair]
+            await self._frontier.patiently(lambda: cast(Any, self._redis.eval(_AGREE, 1, self._key("meta"), *pairs)))
+        await self._add_to_scope(list(self._widened))
 
     async def widen_scope(self, names: Iterable[str]) -> None:
         new = [name for name in names if name not in self.scope]
-        for first in range(0, len(new), _SCOPE_BATCH):
-            batch = new[first : first + _SCOPE_BATCH]
-            await self._frontier.patiently(partial(self._redis.sadd, self._key("scope"), *batch))
+        await self._add_to_scope(new)
         self.scope.update(new)
+        self._widened.update(new)
+
+    async def _add_to_scope(self, names: list[str]) -> None:
+        for first in range(0, len(names), _SCOPE_BATCH):
+            batch = names[first : first + _SCOPE_BATCH]
+            await self._frontier.patiently(partial(self._redis.sadd, self._key("scope"), *batch))
 
     async def refresh_scope(self) -> None:
         """Takes up what other workers' seeds added."""
@@ -230,6 +245,10 @@ class Meta:
         args: list[Any] = [self._key("pages"), self._key("permits"), max_pages, round(lease_s * 2000), *(key[:8] for key in keys)]
         answer = await self._frontier.patiently(lambda: cast(Any, self._redis.eval(_PERMIT, 2, *args)))
         return [letter == "y" for letter in answer[0].decode()], int(answer[1])
+
+    async def stored(self) -> int:
+        """Pages that count for `max_pages`."""
+        return int(await self._frontier.patiently(lambda: cast(Any, self._redis.scard(self._key("pages")))))
 
     async def spend(self, stored: list[bytes], unused: list[bytes]) -> None:
         """Turns the permits of stored pages into pages, and gives the unused ones back."""

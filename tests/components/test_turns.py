@@ -277,7 +277,7 @@ def test_an_end_does_not_wait_for_wishes_that_are_not_due(redis_url: str) -> Non
         desk.job("late", "192.0.2.2", 60)
         desk.turns.end("192.0.2.1", "a", None)
         await until(lambda: len(desk.frontier.asked) == 2)
-        await until(lambda: not desk.turns._asking)
+        await until(lambda: not desk.turns._calls)
         assert await desk.holder("192.0.2.1") is None
         assert desk.frontier.wished() == ["a"]
 

@@ -206,7 +206,7 @@ class Watched:
         nodes: Any = servers
         frontier = Frontier(nodes[0], "t", 1, "w")
         frontier.closing = True  # an error is not waited out
-        self.watch = MemoryWatch(frontier, ceiling_bytes, nodes, self._count, self.gauges.__setitem__)
+        self.watch = MemoryWatch(frontier, ceiling_bytes, lambda: nodes, self._count, self.gauges.__setitem__)
 
     def _count(self, name: str, by: int = 1) -> None:
         self.counts[name] += by
@@ -592,7 +592,7 @@ def test_stats_tell_it_and_closing_does_not_wait_for_redis(rig: Rig) -> None:
 
         info = scan = hangs
 
-    rig.run(Accounts(rig.f, nodes=[Gone()]).close())  # type: ignore[list-item]
+    rig.run(Accounts(rig.f, nodes=lambda: [Gone()]).close())  # type: ignore[list-item]
 
 
 def test_a_redis_that_does_not_tell_is_not_asked_again(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
@@ -601,7 +601,7 @@ def test_a_redis_that_does_not_tell_is_not_asked_again(rig: Rig, caplog: pytest.
             raise redis.exceptions.NoPermissionError("this user has no permissions to run 'scan'")
 
     with caplog.at_level(logging.INFO):
-        rig.run(Accounts(rig.f, nodes=[Forbids()]).keep())  # type: ignore[list-item]
+        rig.run(Accounts(rig.f, nodes=lambda: [Forbids()]).keep())  # type: ignore[list-item]
     assert "is not known" in caplog.text
     with pytest.raises(FrontierError):
-        rig.run(Accounts(rig.f, nodes=[Forbids()]).sample())  # type: ignore[list-item]
+        rig.run(Accounts(rig.f, nodes=lambda: [Forbids()]).sample())  # type: ignore[list-item]

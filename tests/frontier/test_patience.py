@@ -49,7 +49,7 @@ def test_a_redis_that_is_not_itself_for_a_while_is_waited_for(monkeypatch: pytes
     monkeypatch.setattr(module.asyncio, "sleep", sleep)
     assert answers(*[error] * 9) == "done"
     assert paused == sorted(paused)
-    assert paused[-1] == 5.0, "it backs off, to 5 s at the most"
+    assert paused[-1] == 2.0, "it backs off, to 2 s at the most: all workers are back while nobody leases"
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ on = function(key, command, ...)
   return r
 end
 
-local c = redis.call('HMGET', CTR, 'now', 'seq', 'pick', 'tok', 'tails', 'long')
+local c = redis.call('HMGET', CTR, 'now', 'seq', 'pick', 'tok', 'tails', 'long', 'run', 'calm')
 local now = math.max(server_ms(), num(c[1]) or 0)
 local seq, pick, tokens = num(c[2]) or 0, num(c[3]) or 0, num(c[4]) or 0
 local tails, long = num(c[5]) or 0, num(c[6]) or LONG
@@ -57,6 +57,12 @@ local function finish()
   for name, by in pairs(add) do
     if by ~= 0 then redis.call('HINCRBY', CTR, name, by) end
   end
+end
+
+-- Is there anything for `finish` to write but the clock?
+local function has_counted()
+  return next(add) ~= nil or seq ~= (num(c[2]) or 0) or pick ~= (num(c[3]) or 0) or tokens ~= (num(c[4]) or 0) or tails ~= (num(c[5]) or 0)
+    or long ~= (num(c[6]) or LONG)
 end
 
 -- A full Redis refuses the first write of a script if that may take memory, and nothing after a first write. So what begins with a write that

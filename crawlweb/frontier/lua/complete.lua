@@ -22,6 +22,7 @@
 --                     e  the error in words, for the dead letter
 --                     h  [origin, value, ms it lives]: where its robots.txt redirects to
 --                     k  a good page: 0; one that looks like a refusal: [first rest ms, most rest ms, give-up ms (-1: never), ms dead]
+-- ARGV[7]  1: told before, to a server that may have lost it: a lease that is gone has ended; only clocks move on, and robots.txt is kept
 -- Returns  a letter for each: k done as asked, x a dead letter now, g the lease was gone (only what is known of host and origin changed)
 -- Holds    next-allowed = end of the request + max(minimum, crawl-delay, factor * latency), and never moves back; an override replaces
 --          what is in the parentheses
@@ -122,6 +123,8 @@ for i, op in ipairs(ops) do
   local next_ms, rest_ms, set = h.next, 0, {}
   local found, score, entry = read_lease(not ended[token] and held[i])
   local is_held = found == host
+  local is_known = ARGV[7] == '1' and not is_held
+  if is_known then latency, signs = -1, {h = signs.h, s = signs.s} end
   if signs.h then on(TAG .. 'hop:' .. signs.h[1], 'SET', signs.h[2], 'PX', math.max(1, signs.h[3])) end
   if robots then
     on(TAG .. 'robots:' .. robots[1], 'SET', robots[2], 'PX', math.max(1, robots[3]))
@@ -163,7 +166,7 @@ for i, op in ipairs(ops) do
     if gap < min_ms then on(key, 'HDEL', 'p') else put(set, 'p', ms(gap)) end
   end
   if age >= 0 then
-    count('requests')
+    if not is_known then count('requests') end
     local delay_ms = math.max(delay_of(h, min_ms, factor, latency_cap_ms), gap_ms)
     if h.most == 1 then next_ms = math.max(next_ms, now - age + delay_ms) end
     if h.x and not signs.o and not signs.p then on(key, 'HDEL', 'x', 'xr') end
@@ -212,7 +215,7 @@ for i, op in ipairs(ops) do
     land(host, h, next_ms, left, rest_ms > 0, set)
   else
     out[#out + 1] = token == '' and 'k' or 'g'
-    if token ~= '' then count('late') end
+    if token ~= '' and not is_known then count('late') end
     if rest_ms > 0 then next_ms = math.max(next_ms, now + rest_ms) end
     if age >= 0 or rest_ms > 0 or #set > 0 then
       put(set, 'n', ms(next_ms))

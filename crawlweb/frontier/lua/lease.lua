@@ -5,15 +5,19 @@
 -- ARGV[6]  hosts wanted active    ARGV[7] most tokens looked at    ARGV[8] most expired leases reclaimed (0: none)
 -- ARGV[9]  minimum delay ms    ARGV[10] latency factor    ARGV[11] most ms of the latency part (as complete)
 -- ARGV[12] most queues that the worker would see to (spill.lua); it has them to itself for a while
+-- ARGV[13] run id of the server ('': not known)    ARGV[14] ms that nobody leases or reclaims after it has changed    ARGV[15] run ids that all workers have left
+--          in peace
 -- Returns  msgpack [ms until something may be due (-1: nothing is here), [queue, ...], [token, host, entry, not-before in ms, failures of its origin in a
 --          row, ms since the first of them (-1: none), [the host's next entries, if robots.txt disallowed its last one],
 --          1 if its origin had pages + 2 if an override allows it less than the minimum + 4 if other origins of the host had pages,
 --          or may have: the host had few], ...]
--- Holds    a full Redis refuses it as a whole; a host is in one of ready, asleep, in flight, front; a leased URL stands in `leased` and nowhere else
+-- Holds    a call that finds nothing to do writes nothing; a full Redis refuses it as a whole; a host is in one of ready, asleep, in flight, front; a leased URL stands in `leased` and nowhere else
 
 local MOVE_MOST = 64
 local SHOWN_MOST = 64
 local NONE = {}
+
+local calm_until = num(c[8]) or 0
 
 local function reply(leases, queues)
   local due = {on(TAG .. 'ready', 'ZRANGE', 0, 0, 'WITHSCORES')[2], on(TAG .. 'asleep', 'ZRANGE', 0, 0, 'WITHSCORES')[2],
@@ -26,6 +30,7 @@ local function reply(leases, queues)
     end
   end
   if heads > 0 and on(TAG .. 'ready', 'ZCARD') + on(TAG .. 'leases', 'ZCARD') < num(ARGV[6]) then first = 0 end
+  if calm_until > now then first = calm_until - now end
   table.insert(leases, 1, queues)
   table.insert(leases, 1, first)
   return cmsgpack.pack(leases)
@@ -71,14 +76,26 @@ if old then
 end
 
 refuse_when_full()
+-- A server that was started again, or a replica in its place, may lack the last seconds. Workers tell it what they had told, and which requests are
+-- under way, before anybody leases.
+if ARGV[13] ~= '' and ARGV[13] ~= c[7] then
+  if c[7] and not string.find(ARGV[15], c[7], 1, true) then calm_until = now + num(ARGV[14]) end
+  redis.call('HSET', CTR, 'run', ARGV[13], 'calm', string.format('%d', calm_until))
+end
+if calm_until > now then
+  return reply({}, NONE)
+end
+local moved = false
 reclaim(num(ARGV[8]), num(ARGV[9]), num(ARGV[10]), num(ARGV[11]))
 
 for _, host in ipairs(on(TAG .. 'asleep', 'ZRANGEBYSCORE', '-inf', string.format('%d', now + num(ARGV[5])), 'LIMIT', 0, MOVE_MOST)) do
+  moved = true
   local s = activate(host, num(on(TAG .. 'host:' .. host, 'HGET', 'n') or 0))
   if s ~= 'a' then redis.call('ZREM', TAG .. 'asleep', host) end  -- a late completion may have moved its clock
 end
 
 for _, text in ipairs(on(TAG .. 'wait', 'ZRANGEBYSCORE', '-inf', string.format('%d', now), 'LIMIT', 0, MOVE_MOST)) do
+  moved = true
   local host, score, entry = string.match(text, '^([^\t]+)\t(%d+)\t(.*)$')
   if host and is_entry(entry) then
     back_put(host, num(score), entry)
@@ -95,6 +112,7 @@ promote(num(ARGV[6]), num(ARGV[7]))
 
 -- A host at the top of `ready` that gets no lease now goes where its URLs and its clock say.
 local function move(host, h, next_ms)
+  moved = true
   if (h.f or 0) > 0 then
     on(TAG .. 'host:' .. host, 'HSET', 's', 'f')
     redis.call('ZREM', TAG .. 'ready', host)
@@ -163,6 +181,9 @@ if num(ARGV[12]) > 0 then
     end
   end
 end
-finish()
-answer('l', #leases)
+-- An answer of nothing costs nothing: a call that changed nothing may be repeated without a record of it.
+if moved or #leases > 0 or #queues > 0 or has_counted() then
+  finish()
+  answer('l', #leases)
+end
 return reply(leases, queues)

@@ -1,0 +1,135 @@
+"""The live workers of a crawl: each says now and then that it lives and whether it has something to do. Efficiency, not correctness: a
+worker that is taken for dead goes on with what it holds, and all that a wrong picture costs is a poll too many or a moment too late."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from dataclasses import dataclass
+from typing import Any, cast
+
+from .frontier import Frontier
+from .keys import crawl_key
+
+BEAT_S = 1.0
+DEAD_S = 5.0  # after the last beat
+CHANGED, OVER = ":changed", ":over"  # fields of `members` that are no worker: its name has no colon
+
+# KEYS: workers, busy, members. ARGV: worker, ms after which it counts as dead, 1 if it is busy, its row, the value of :changed that it
+# knows. Returns {value of :changed, workers that are busy, value of :over, the workers if :changed is another}.
+# A worker that is busy takes back that the crawl is over. A time too far away is not ours, or of a server whose clock was ahead.
+# Passes when Redis is full: it begins with a write that takes no memory (lua/common.lua).
+_BEAT = f"""
+redis.call('PERSIST', KEYS[1])
+local t = redis.call('TIME')
+local now = tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000)
+local until_ms = string.format('%d', now + tonumber(ARGV[2]))
+local changes = redis.call('ZADD', KEYS[1], until_ms, ARGV[1])
+if redis.call('HGET', KEYS[3], ARGV[1]) ~= ARGV[4] then redis.call('HSET', KEYS[3], ARGV[1], ARGV[4]) end
+if ARGV[3] == '1' then
+  redis.call('ZADD', KEYS[2], until_ms, ARGV[1])
+  redis.call('HDEL', KEYS[3], '{OVER}')
+else
+  redis.call('ZREM', KEYS[2], ARGV[1])
+end
+for _, range in ipairs({{{{'-inf', string.format('%d', now)}}, {{string.format('(%d', now + 10 * tonumber(ARGV[2])), '+inf'}}}}) do
+  for _, dead in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], range[1], range[2])) do
+    redis.call('ZREM', KEYS[1], dead)
+    redis.call('HDEL', KEYS[3], dead)
+    changes = changes + 1
+  end
+  redis.call('ZREMRANGEBYSCORE', KEYS[2], range[1], range[2])
+end
+if changes > 0 then redis.call('HSET', KEYS[3], '{CHANGED}', t[1] .. '.' .. t[2] .. ARGV[1]) end
+local known = redis.call('HMGET', KEYS[3], '{CHANGED}', '{OVER}')
+return {{known[1], redis.call('ZCARD', KEYS[2]), known[2] or '', known[1] ~= ARGV[5] and redis.call('ZRANGE', KEYS[1], 0, -1) or {{}}}}
+"""
+# KEYS: as above. ARGV: worker.
+_LEAVE = f"""
+redis.call('PERSIST', KEYS[1])
+redis.call('ZREM', KEYS[2], ARGV[1])
+if redis.call('ZREM', KEYS[1], ARGV[1]) + redis.call('HDEL', KEYS[3], ARGV[1]) > 0 then
+  local t = redis.call('TIME')
+  redis.call('HSET', KEYS[3], '{CHANGED}', t[1] .. '.' .. t[2] .. ARGV[1])
+end
+"""
+# KEYS: workers, left. ARGV: run ids of the servers. Written by the last worker when nothing is under way any longer.
+_SAY_LEFT = """
+redis.call('PERSIST', KEYS[1])
+if redis.call('ZCARD', KEYS[1]) == 0 then redis.call('SET', KEYS[2], ARGV[1]) end
+"""
+# KEYS: left.
+_TAKE_LEFT = """
+local left = redis.call('GET', KEYS[1])
+redis.call('DEL', KEYS[1])
+return left
+"""
+# KEYS: members. ARGV: what to say.
+_SAY_OVER = f"redis.call('PERSIST', KEYS[1]) redis.call('HSET', KEYS[1], '{OVER}', ARGV[1])"
+
+
+@dataclass(frozen=True, slots=True)
+class Roll:
+    """`workers`: sorted, this one among them. `busy`: how many of them have something to do. `over`: a worker found the crawl drained,
+    of so many URLs, and nobody has been busy since; None: not so."""
+
+    workers: tuple[str, ...]
+    busy: int
+    over: int | None
+
+
+class Members:
+    def __init__(self, frontier: Frontier) -> None:
+        self._frontier = frontier
+        self._changed: bytes | str = ""
+        self._workers: tuple[str, ...] = ()
+        self._me = {"host": socket.gethostname(), "pid": os.getpid(), "since": round(time.time())}
+
+    def _key(self, name: str) -> str:
+        return crawl_key(self._frontier.crawl, name)
+
+    def _call(self, script: str, *args: bytes | str | int) -> Any:
+        keys = self._key("workers"), self._key("busy"), self._key("members")
+        return self._frontier.patiently(lambda: cast(Any, self._frontier.redis.eval(script, 3, *keys, *args)))
+
+    async def beat(self, busy: bool, leases: int, whole: bool = False) -> Roll:
+        """`leases`: in hand. `whole`: the list of workers is asked for though it did not change."""
+        row = json.dumps({**self._me, "busy": busy, "leases": leases})
+        known = "" if whole else self._changed
+        changed, count, over, workers = await self._call(_BEAT, self._frontier.worker, round(DEAD_S * 1000), int(busy), row, known)
+        if changed != known:
+            self._changed, self._workers = changed or "", tuple(sorted(name.decode(errors="replace") for name in workers))
+        return Roll(self._workers, count, int(over) if over.isdigit() else None)
+
+    async def leave(self) -> None:
+        await self._call(_LEAVE, self._frontier.worker)
+
+    async def say_left(self, runs: str) -> None:
+        """This worker ends, and has nothing under way. If it is the last one, a server that is started again has lost nothing that matters.
+        `runs`: run ids of the servers."""
+        keys = self._key("workers"), self._key("left")
+        await self._frontier.patiently(lambda: cast(Any, self._frontier.redis.eval(_SAY_LEFT, 2, *keys, runs)))
+
+    async def take_left(self) -> str:
+        """Run ids of the servers as all workers left them; '': they did not. Asked once, by whoever comes first."""
+        runs = await self._frontier.patiently(lambda: cast(Any, self._frontier.redis.eval(_TAKE_LEFT, 1, self._key("left"))))
+        return runs.decode(errors="replace") if runs else ""
+
+    async def say_over(self, urls: int) -> None:
+        """The crawl is drained: so many URLs were enqueued, and all are done."""
+        await self._frontier.patiently(lambda: cast(Any, self._frontier.redis.eval(_SAY_OVER, 1, self._key("members"), str(urls))))
+
+    async def rows(self) -> dict[str, dict[str, Any]]:
+        """What workers last said of themselves: host, pid, since (Unix time), busy, leases. For people."""
+        rows: dict[str, dict[str, Any]] = {}
+        raw = await self._frontier.patiently(lambda: cast(Any, self._frontier.redis.hgetall(self._key("members"))))
+        for name, text in raw.items():
+            try:
+                row = json.loads(text)
+            except ValueError:
+                continue
+            if isinstance(row, dict):
+                rows[name.decode(errors="replace")] = row
+        return rows

@@ -1,0 +1,96 @@
+"""When which partition is asked for leases: at the time that its last answer named, at once after something was put there, and rarely where
+nothing is."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import math
+import random
+from collections.abc import Mapping
+
+from .records import boottime
+
+MIN_S = 0.01
+IDLE_MOST, IDLE_MOST_ALONE = 2, 4  # times `idle_s`: what others put into a partition is found no later
+
+
+class Rota:
+    """`look_ahead_s`: a lease may be had so long before its not-before; `idle_s`: a partition that has nothing is asked again after this,
+    then more rarely. `asked`: something became due earlier than was said."""
+
+    def __init__(self, partitions: int, look_ahead_s: float, idle_s: float, rng: random.Random) -> None:
+        self.asked = asyncio.Event()
+        self._look_ahead_s, self._idle_s, self._rng = look_ahead_s, idle_s, rng
+        self._due = [math.inf] * partitions
+        self._empty = [0] * partitions  # answers in a row without a lease
+        self._pollers: Mapping[int, int] = {}
+        self._quiet: set[int] = set()  # own ones whose last answer was that nothing is there
+        self._is_alone = True
+
+    def take(self, pollers: Mapping[int, int], alone: bool, in_s: float = 0.0) -> None:
+        """These partitions are this worker's from now on; how many workers poll each. New ones are asked in so many seconds."""
+        at = boottime() + in_s
+        for p in self._pollers.keys() - pollers.keys():
+            self._due[p] = math.inf
+            self._quiet.discard(p)
+        new = pollers.keys() - self._pollers.keys()
+        self._pollers, self._is_alone = pollers, alone
+        for p in new:
+            self._due[p], self._empty[p] = at, 0
+        self.asked.set()
+
+    @property
+    def partitions(self) -> int:
+        return len(self._pollers)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Nothing was in any of this worker's partitions when it was asked last."""
+        return len(self._quiet) == len(self._pollers) > 0
+
+    def ask(self, p: int, in_s: float) -> None:
+        """Something is there, or will be."""
+        if p not in self._pollers:
+            return
+        self._quiet.discard(p)
+        if in_s > 0 and self._pollers[p] > 1:  # not always before the others
+            in_s += self._rng.uniform(0.0, 0.6) * self._look_ahead_s
+        at = boottime() + max(0.0, in_s)
+        if at < self._due[p]:
+            self._due[p] = at
+            self.asked.set()
+
+    def due(self, most: int) -> list[int]:
+        """Own partitions whose time has come, longest due first. Each is not due again before it was answered or asked for."""
+        now = boottime()
+        some = heapq.nsmallest(most, (p for p in self._pollers if self._due[p] <= now), key=self._due.__getitem__)
+        for p in some:
+            self._due[p] = math.inf
+        return some
+
+    def answered(self, p: int, next_s: float | None, leases: int, most: int) -> None:
+        """`leases` of `most` that were asked for; `next_s`: until something may be due there, None: nothing is there."""
+        pollers = self._pollers.get(p)
+        if pollers is None:  # given up meanwhile
+            return
+        self._empty[p] = 0 if leases else self._empty[p] + 1
+        if next_s is None and not leases:
+            self._quiet.add(p)
+        else:
+            self._quiet.discard(p)
+        wait_s = self._idle_s * min(2 ** max(0, self._empty[p] - 1), IDLE_MOST_ALONE if self._is_alone else IDLE_MOST)
+        if leases == most:
+            wait_s = 0.0
+        elif next_s is not None:
+            early = 0.8 if pollers == 1 else self._rng.uniform(0.2, 0.8)  # not all at the same moment
+            wait_s = min(wait_s, max(MIN_S, next_s - self._look_ahead_s * early))
+        self._due[p] = min(self._due[p], boottime() + wait_s)
+
+    def again(self, p: int) -> None:
+        """It could not be asked."""
+        if p in self._pollers:
+            self._due[p] = 0.0
+
+    def until_due_s(self) -> float:
+        return min((self._due[p] for p in self._pollers), default=math.inf) - boottime()
