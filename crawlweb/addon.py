@@ -63,8 +63,8 @@ _REFUSED: dict[str, tuple[Any, str]] = {
     "METAREFRESH_ENABLED": (bool, "a meta refresh followed in the process skips the host's clock"),
     "HTTPCACHE_ENABLED": (bool, "the frontier's recrawl replaces it"),
     "AUTOTHROTTLE_ENABLED": (bool, "the frontier sets the delays"),
-    "SCHEDULER_PERSIST": (lambda v: not v, "nothing is deleted when a crawl closes"),
-    "SCHEDULER_FLUSH_ON_START": (bool, "nothing is deleted when a crawl starts"),
+    "SCHEDULER_PERSIST": (lambda v: not v, "nothing is deleted when a crawl closes; `crawlweb purge` deletes one"),
+    "SCHEDULER_FLUSH_ON_START": (bool, "nothing is deleted when a crawl starts; `crawlweb purge` deletes one"),
 }
 _TOOLS = ("shell", "fetch", "view", "parse", "check", "bench")
 

@@ -21,8 +21,9 @@ from .frontier.kinds import refuse_foreign_crawl, refuse_foreign_partitions
 from .frontier.memory import Level, MemoryWatch, evicting
 from .frontier.meta import Agreed, Meta
 from .frontier.rows import NORMAL, Lease, Limits, Link
-from .frontier.server import PrivateServer
+from .frontier.server import PrivateServer, Revival
 from .frontier.starts import StartKey, inbox
+from .frontier.totals import Totals
 from .outbox import Ticket
 from .pace import Pace
 from .policy.canonical import Canonicalizer
@@ -44,7 +45,8 @@ logger = logging.getLogger(__name__)
 class Hooks:
     """What the crawl tells its scheduler: there may be work, the crawl is over (why), a stat rose (by how much), a stat has a value, a
     request will not come back. What it asks: is the
-    spider still giving start requests? which address has a name, '' if no clock of addresses is in force for it?"""
+    spider still giving start requests? which address has a name, '' if no clock of addresses is in force for it? what are the stats that
+    are summed over workers?"""
 
     wake: Callable[[], None]
     ended: Callable[[str], None]
@@ -53,6 +55,7 @@ class Hooks:
     starting: Callable[[], bool]
     address_of: Callable[[str], Awaitable[str]]
     dropped: Callable[[dict[str, object]], None]
+    stats: Callable[[], Mapping[str, int]]
 
 
 class Crawl:
@@ -102,9 +105,12 @@ class Crawl:
         )
         self.frontier = Frontier(self._servers.redis, config.crawl, config.partitions, self.worker_id, limits, self._servers.run_of)
         self._servers.on_change = self.frontier.server_changed
+        if self._server:
+            self.frontier.on_outage = Revival(self._server)
         self.meta = Meta(self.frontier)
         memory = MemoryWatch(self.frontier, config.redis_memory_bytes or None, count=self.hooks.count, gauge=self.hooks.gauge)
         self.accounts = Accounts(self.frontier, gauge=self.hooks.gauge)
+        self.totals = Totals(self.frontier, self.hooks.stats)
         if (date.today() - SUFFIX_LIST_DATE).days > SUFFIX_LIST_OLD_DAYS:
             logger.warning("the public suffix list is of %s: before the next crawl, pip install -U publicsuffixlist", SUFFIX_LIST_DATE)
         try:
@@ -160,6 +166,7 @@ class Crawl:
         self.worker.run(self.accounts.keep())
         if self.worker.starts:
             self.worker.run(self.worker.starts.take_forever())
+        self.worker.run(self.totals.keep())
         if chunks:
             spill = Spill(
                 self.frontier,
@@ -182,6 +189,7 @@ class Crawl:
                 await self.worker.members.say_left(self._servers.runs)
         await self.store.close()
         await self.accounts.close()
+        await self.totals.close()
         await self._leave_redis()
 
     def add_links(self, targets: list[Target], lease: Lease, ticket: Ticket) -> None:

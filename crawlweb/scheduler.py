@@ -29,6 +29,7 @@ from .requests import LocalRequests, NotSerialisable, fingerprint, from_fields, 
 from .rulebook import RULES_S, STALE_S
 from .seeds import SpiderArguments
 from .start_urls import start_urls_of
+from .stats import summed
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
@@ -75,6 +76,7 @@ class Scheduler(BaseScheduler):
         )
         self._resolver = resolver_of(crawler)
         self._ip_exceptions = Exceptions(config.ip_delay_except)
+        self._counted: dict[str, int] = {}  # of others' counters, in the stats
         self._reason: str | None = None
         self._warned_local = False
         if config.lease_s < 3 * self._timeout_s:
@@ -110,7 +112,7 @@ class Scheduler(BaseScheduler):
             arguments,
             self._worker_id,
             self.canonicalizer,
-            Hooks(self._wake, self._ended, self.count, self.gauge, self._starting, self._address_of, self._local.drop),
+            Hooks(self._wake, self._ended, self.count, self.gauge, self._starting, self._address_of, self._local.drop, self._stats),
             settings.get("USER_AGENT") or "",
         )
         try:
@@ -127,12 +129,21 @@ class Scheduler(BaseScheduler):
 
     async def _close(self) -> None:
         await self.crawl.close()
-        self.count("quarantined", self.crawl.frontier.quarantined)
-        self.count("links/invalid", self.canonicalizer.invalid)
-        self.count("links/repeated", self.canonicalizer.repeated)
+
+    def _stats(self) -> dict[str, int]:
+        """What counts for the whole crawl, with what others have counted up to now."""
         stats = self.crawler.stats
         assert stats is not None
+        self.count("quarantined", self._rise("quarantined", self.crawl.frontier.quarantined))
+        self.count("links/invalid", self._rise("invalid", self.canonicalizer.invalid))
+        self.count("links/repeated", self._rise("repeated", self.canonicalizer.repeated))
         stats.set_value("crawlweb/redis/calls", self.crawl.frontier.calls)
+        return summed(stats.get_stats())
+
+    def _rise(self, counter: str, value: int) -> int:
+        rise = value - self._counted.get(counter, 0)
+        self._counted[counter] = value
+        return rise
 
     def _watch_slot(self) -> None:
         """The engine's slot: in `remove_request` every way of a request ends, `close` is the first to know of closing."""

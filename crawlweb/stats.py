@@ -1,6 +1,10 @@
-"""The one table of stats: docs/stats.md is generated from it. Names are Scrapy stats of one worker."""
+"""The one table of stats: docs/stats.md is generated from it. Names are Scrapy stats of one worker; counters are summed over the workers
+of a crawl, too."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 STATS = {
     "crawlweb/requests": "requests sent, robots.txt, redirects and retries included",
@@ -76,3 +80,13 @@ STATS = {
     "crawlweb/memory/pauses": "times that leasing paused since Redis was full",
     "crawlweb/memory/paused_s": "seconds of it",
 }
+
+# States, not counters; or what several workers may count.
+NOT_SUMMED = {name for name in STATS if name.startswith("crawlweb/memory/")} - {"crawlweb/memory/pauses", "crawlweb/memory/paused_s"}
+NOT_SUMMED |= {f"crawlweb/{name}" for name in ("hosts", "links/cache_rate", "workers", "partitions")}
+NOT_SUMMED |= {"crawlweb/redis/calls_per_s", "crawlweb/redis/calls_per_s_most"}
+
+
+def summed(values: Mapping[str, Any]) -> dict[str, int]:
+    """Of a worker's stats, those that count for the whole crawl."""
+    return {name: n for name, n in values.items() if name.startswith("crawlweb/") and name not in NOT_SUMMED and type(n) is int}

@@ -14,7 +14,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from crawlweb import addon, default_settings, stats
-from crawlweb.frontier import keys
+from crawlweb.frontier import keys, totals
 from crawlweb.policy import retry
 
 DOCS = Path(__file__).resolve().parent
@@ -94,9 +94,14 @@ def stats_page() -> str:
         "# Stats",
         "",
         made("crawlweb/stats.py"),
-        "Scrapy stats of one worker: in the log at its end, and in `crawler.stats`. Sums over workers do not exist yet.",
+        "Scrapy stats of one worker: in the log at its end, and in `crawler.stats`. Those that are *summed* stand in Redis too, added up",
+        f"over all workers of the crawl, ended ones included: `crawlweb stats`. A worker adds to them every {totals.SEND_S:g} s and at its",
+        "end: one that is killed takes up to so much along, a Redis that loses its last second that second's part.",
         "",
-        *table(("stat", "meaning"), ((f"`{name}`", meaning) for name, meaning in stats.STATS.items())),
+        *table(
+            ("stat", "of the crawl", "meaning"),
+            ((f"`{name}`", "" if name in stats.NOT_SUMMED else "summed", meaning) for name, meaning in stats.STATS.items()),
+        ),
     ]
     return "\n".join(lines) + "\n"
 

@@ -17,7 +17,7 @@ from crawlweb.default_settings import NAMES, Config, setting_name
 from crawlweb.frontier.keys import KEYS
 from crawlweb.policy import retry
 from crawlweb.policy.retry import FAILURES
-from crawlweb.stats import STATS
+from crawlweb.stats import NOT_SUMMED, STATS
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "crawlweb"
@@ -153,6 +153,12 @@ def test_every_stat_that_is_counted_is_in_the_table_and_the_other_way_round() ->
     names = {name for name in counted() if re.fullmatch(r"[a-z_]+(/([a-z_]+|<>))*", name)}
     rows = {name.removeprefix("crawlweb/") for name in STATS}
     assert unmatched(names, rows) == ([], [])
+
+
+def test_a_state_is_not_summed_over_workers() -> None:
+    calls = [node for node in nodes() if isinstance(node, ast.Call) and called(node).lstrip("_") == "gauge" and node.args]
+    names = {text for node in calls for text in texts(node.args[0])}
+    assert unmatched(names, {name.removeprefix("crawlweb/") for name in NOT_SUMMED})[0] == []
 
 
 def test_every_counter_of_the_scripts_is_in_the_table_and_the_other_way_round() -> None:

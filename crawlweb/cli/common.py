@@ -64,10 +64,11 @@ json_option = click.option("--json", "as_json", is_flag=True, help="one JSON obj
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """`redis_params`: keyword arguments of the Redis client."""
+    """`redis_params`: keyword arguments of the Redis client; `feeds`: URIs."""
 
     config: Config
     redis_params: Mapping[str, Any]
+    feeds: Sequence[str]
 
 
 def project_of(settings: Settings) -> Project:
@@ -75,17 +76,21 @@ def project_of(settings: Settings) -> Project:
     project = get_project_settings()
     project.setdict(dict(settings), priority="cmdline")
     config = load(project)
-    try:
-        return Project(config, project.getdict("REDIS_PARAMS"))
-    except (TypeError, ValueError):
-        raise ConfigError(f"REDIS_PARAMS={project.get('REDIS_PARAMS')!r}: a dictionary expected") from None
+
+    def dictionary(name: str) -> dict[str, Any]:
+        try:
+            return project.getdict(name)
+        except (TypeError, ValueError):
+            raise ConfigError(f"{name}={project.get(name)!r}: a dictionary expected") from None
+
+    return Project(config, dictionary("REDIS_PARAMS"), [str(uri) for uri in dictionary("FEEDS")])
 
 
 def on_servers(settings: Settings, work: Callable[[Servers, Config], Awaitable[T]], *, make: bool = False) -> T:
     """What `work` makes of the crawl's Redis, be there a crawl or not. `make`: a private server too, where there is none."""
     try:
         project = project_of(settings)
-        with _redis_url(project.config, make) as url:
+        with redis_of(project.config, make) as url:
             return asyncio.run(_asked(url, project, work))
     except (ConfigError, FrontierError, ImportError) as e:
         raise Failure(str(e)) from e
@@ -101,8 +106,8 @@ def on_frontier(settings: Settings, work: Callable[[Frontier], Awaitable[T]]) ->
 
 
 @contextmanager
-def _redis_url(config: Config, make: bool) -> Iterator[str]:
-    """The private server is started if it does not run, and ended if no worker needs it."""
+def redis_of(config: Config, make: bool) -> Iterator[str]:
+    """The address. The private server is started if it does not run, and ended if no worker needs it."""
     if config.redis_url:
         yield config.redis_url
         return

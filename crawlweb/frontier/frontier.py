@@ -90,6 +90,7 @@ class Frontier:
         self.back_at = -math.inf  # boottime when Redis answered again after it had not
         self._runs: dict[int, str] = {}  # which run of its server has answered for a partition
         self._journal: Journal[bytes | Sequence[Outcome]] = Journal()  # enqueued, as packed; completed
+        self.on_outage: Callable[[], Awaitable[None]] | None = None  # called before a call is repeated that no server answered
         self._unix_offset_s = time.time() - boottime()
         self._numbers = itertools.count(1)  # of calls, over all partitions: a lease's token is unique in the crawl
         self._locks: dict[tuple[str, int], asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -127,6 +128,8 @@ class Frontier:
                 if self.closing:
                     raise FrontierError(f"Redis does not answer: {e}") from e
                 logger.warning("Redis does not answer, again in %.1f s: %s", pause_s, e)
+                if self.on_outage is not None and isinstance(e, RedisConnectionError):
+                    await self.on_outage()
                 await asyncio.sleep(pause_s)
                 pause_s = min(pause_s * 2, PAUSE_MOST_S)
             except RedisError as e:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass
 
 SCHEMA = 2
@@ -88,6 +89,8 @@ KEYS = (
         "worker → JSON of what it says of itself; `:changed`: when one joined or left; `:over`: the crawl is drained, of so many URLs",
     ),
     Key("pages", "crawl", "set", "8-byte keys of pages stored, where `max_pages` limits the crawl"),
+    Key("stats", "crawl", "hash", "stats of all workers, summed"),
+    Key("stats:<worker>", "crawl", "string", "number of a worker's last call that added to them; expires after 1 h"),
     Key("permits", "crawl", "zset", "URL keys being fetched under `max_pages`, by expiry, ms"),
     Key("taken", "starts", "zset", "batches of start URLs in workers' hands, by the ms from which another worker takes them over"),
     Key("batch:<worker>:<n>", "starts", "list", "start URLs of a batch: out of the key, and not known to be in the frontier"),
@@ -107,6 +110,14 @@ def partition_prefix(crawl: str, partition: int) -> str:
 
 def crawl_key(crawl: str, name: str) -> str:
     return f"{{{crawl}}}:{name}"
+
+
+def is_key_of(crawl: str, key: str) -> bool:
+    """Of this crawl, and not of one whose name begins alike, nor of the drop-in filter `{<spider>:dupefilter}:`; what it has beside keys of
+    start URLs is of it, those keys are not."""
+    name = re.escape(crawl)
+    beside = rf".*\{{.+\}}.*:{name}:(taken|quarantine|batch:[^:]+:\d+|foreign:\d+)$"
+    return re.match(rf"\{{{name}(:(ip:)?\d+)?\}}:|{beside}", key, re.S) is not None
 
 
 def ip_shards(partitions: int) -> int:

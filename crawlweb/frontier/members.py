@@ -66,6 +66,11 @@ local left = redis.call('GET', KEYS[1])
 redis.call('DEL', KEYS[1])
 return left
 """
+# KEYS: workers.
+_LIVING = """
+local t = redis.call('TIME')
+return redis.call('ZRANGEBYSCORE', KEYS[1], string.format('%d', tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000)), '+inf')
+"""
 # KEYS: members. ARGV: what to say.
 _SAY_OVER = f"redis.call('PERSIST', KEYS[1]) redis.call('HSET', KEYS[1], '{OVER}', ARGV[1])"
 
@@ -120,6 +125,11 @@ class Members:
     async def say_over(self, urls: int) -> None:
         """The crawl is drained: so many URLs were enqueued, and all are done."""
         await self._frontier.patiently(lambda: cast(Any, self._frontier.redis.eval(_SAY_OVER, 1, self._key("members"), str(urls))))
+
+    async def living(self) -> list[str]:
+        """Sorted. One that was killed lives for `DEAD_S` more."""
+        names = await self._frontier.patiently(lambda: cast(Any, self._frontier.redis.eval(_LIVING, 1, self._key("workers"))))
+        return sorted(name.decode(errors="replace") for name in names)
 
     async def rows(self) -> dict[str, dict[str, Any]]:
         """What workers last said of themselves: host, pid, since (Unix time), busy, leases. For people."""

@@ -1,13 +1,16 @@
 """A private Redis for crawls without `REDIS_URL`: on a Unix socket under the data directory, started by the first worker, ended by the
-last."""
+last, and started again by any of them if it dies meanwhile."""
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import hashlib
+import logging
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -19,10 +22,15 @@ from pathlib import Path
 import redis
 
 from ..errors import ConfigError
+from ..records import boottime
+
+logger = logging.getLogger(__name__)
 
 CLIENT_NAME = "crawlweb"
+REVIVE_S, REVIVE_MOST_S = 2.0, 60.0  # between two tries of a worker; doubled each time the server dies again soon
 _SOCKET_BYTES = 100  # a Unix socket's path may have 108
 _START_S = 60.0  # a large append-only file takes its time to load
+_LISTEN_S = 10.0  # a server listens before it loads
 
 
 def find_binary(wanted: str = "") -> str:
@@ -65,11 +73,11 @@ class PrivateServer:
     def __init__(self, data_dir: Path, binary: str = "") -> None:
         self.folder = (data_dir / "redis").resolve()
         self._binary = binary
-        socket = self.folder / "redis.sock"
-        if len(os.fsencode(socket)) > _SOCKET_BYTES:
+        path = self.folder / "redis.sock"
+        if len(os.fsencode(path)) > _SOCKET_BYTES:
             short = hashlib.blake2b(os.fsencode(self.folder), digest_size=8).hexdigest()
-            socket = Path(tempfile.gettempdir(), f"crawlweb-{os.getuid()}", short, "redis.sock")
-        self.socket = socket
+            path = Path(tempfile.gettempdir(), f"crawlweb-{os.getuid()}", short, "redis.sock")
+        self.socket = path
         self._word: redis.Redis | None = None  # an open connection: no other worker ends the server before ours has connected
 
     @property
@@ -107,11 +115,44 @@ class PrivateServer:
                 pass
         return False
 
+    def revive(self) -> bool:
+        """Starts a server that died while workers run; true if this did it. Does not wait for its data. ConfigError."""
+        try:
+            with self._locked(wait=False):
+                if self._listens():
+                    return False
+                binary = find_binary(self._binary)
+                process = self._popen(binary, _major_version(binary))
+                deadline = time.monotonic() + _LISTEN_S
+                while not self._listens():
+                    if process.poll() is not None or time.monotonic() > deadline:
+                        raise self._did_not_start(binary)
+                    time.sleep(0.02)
+                process.returncode = 0
+                return True
+        except BlockingIOError:  # another worker is at it
+            return False
+        except OSError as e:
+            raise ConfigError(f"CRAWLWEB_DATA_DIR={self.folder.parent}: {e.strerror or e}") from e
+
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _locked(self, wait: bool = True) -> Iterator[None]:
+        """BlockingIOError if it is not free, and not to be waited for."""
         with open(self.folder / "lock", "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
             yield
+
+    def _listens(self) -> bool:
+        """Is there a process behind the socket? One that hangs is; a second one on the same files would ruin them."""
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(_LISTEN_S)
+            try:
+                probe.connect(str(self.socket))
+            except (FileNotFoundError, ConnectionRefusedError):
+                return False
+            except OSError:  # too many wait, or it takes too long
+                pass
+        return True
 
     def _answers(self) -> bool:
         """True once a server answers and has loaded its data; false if none listens."""
@@ -124,10 +165,12 @@ class PrivateServer:
             except redis.BusyLoadingError:
                 time.sleep(0.1)
             except redis.RedisError:
-                return False
-        raise ConfigError(f"the Redis server in {self.folder} is still loading after {_START_S:.0f} s")
+                if not self._listens():
+                    return False
+                time.sleep(0.1)
+        raise ConfigError(f"the Redis server in {self.folder} is still loading, or hangs, after {_START_S:.0f} s")
 
-    def _spawn(self, binary: str, major: int) -> None:
+    def _popen(self, binary: str, major: int) -> subprocess.Popen[bytes]:
         words = "ziplist" if major < 7 else "listpack"
         options = {
             "port": "0",
@@ -147,9 +190,12 @@ class PrivateServer:
         for name, value in options.items():
             command += [f"--{name}", value]
         # A session of its own: Ctrl-C at the worker's terminal and the worker's death leave it running.
-        process = subprocess.Popen(
+        return subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True, cwd=self.folder
         )
+
+    def _spawn(self, binary: str, major: int) -> None:
+        process = self._popen(binary, major)
         deadline = time.monotonic() + _START_S
         while time.monotonic() < deadline:
             if self._answers():
@@ -158,6 +204,37 @@ class PrivateServer:
             if process.poll() is not None:
                 break
             time.sleep(0.02)
+        raise self._did_not_start(binary)
+
+    def _did_not_start(self, binary: str) -> ConfigError:
         log = self.folder / "redis.log"
         last = log.read_text(errors="replace").strip().splitlines()[-1:] if log.exists() else []
-        raise ConfigError(f"CRAWLWEB_REDIS_BINARY={binary}: did not start in {self.folder}: {''.join(last) or 'no word in its log'}")
+        return ConfigError(f"CRAWLWEB_REDIS_BINARY={binary}: did not start in {self.folder}: {''.join(last) or 'no word in its log'}")
+
+
+class Revival:
+    """What a worker does while its private server does not answer: sees now and then whether it died, and starts it again."""
+
+    def __init__(self, server: PrivateServer) -> None:
+        self._server = server
+        self._next = 0.0
+        self._pause_s = REVIVE_S
+        self._is_trying = False
+
+    async def __call__(self) -> None:
+        now = boottime()
+        if self._is_trying or now < self._next:
+            return
+        if now > self._next + REVIVE_MOST_S:
+            self._pause_s = REVIVE_S
+        self._is_trying = True
+        try:
+            if await asyncio.to_thread(self._server.revive):
+                logger.warning("the private Redis had died and was started again: see %s", self._server.folder / "redis.log")
+                self._pause_s = min(2 * self._pause_s, REVIVE_MOST_S)
+        except ConfigError as e:
+            logger.warning("the private Redis has died and could not be started again: %s", e)
+            self._pause_s = min(2 * self._pause_s, REVIVE_MOST_S)
+        finally:
+            self._is_trying = False
+            self._next = boottime() + self._pause_s

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -13,7 +14,8 @@ import pytest
 import redis
 
 from crawlweb.errors import ConfigError
-from crawlweb.frontier.server import CLIENT_NAME, PrivateServer, find_binary
+from crawlweb.frontier.server import CLIENT_NAME, REVIVE_S, PrivateServer, Revival, find_binary
+from crawlweb.records import boottime
 
 BINARY = ""
 
@@ -110,6 +112,50 @@ def test_it_comes_up_after_its_own_kill(data: Path) -> None:
     server.start()
     with worker(server) as client:
         assert client.mget("kept", "kept too") == [b"yes", b"yes"]
+
+
+def test_a_worker_starts_one_that_died_again_and_leaves_one_that_hangs_alone(data: Path) -> None:
+    server, other = PrivateServer(data, BINARY), PrivateServer(data, BINARY)
+    server.start()
+    with worker(server) as client:
+        client.set("kept", "yes")
+    first = pid(server)
+    assert not other.revive()
+    os.kill(first, signal.SIGSTOP)
+    try:
+        assert not other.revive()
+    finally:
+        os.kill(first, signal.SIGCONT)
+    assert pid(server) == first
+    os.kill(first, signal.SIGKILL)
+    while server._listens():
+        pass
+    assert other.revive()
+    assert not server.revive()
+    server.start()
+    assert pid(server) != first
+    with worker(server) as client:
+        assert client.get("kept") == b"yes"
+    assert server.stop()
+
+
+def test_a_worker_does_not_wait_for_another_that_starts_it_again(data: Path) -> None:
+    server, other = PrivateServer(data, BINARY), PrivateServer(data, BINARY)
+    server.start()
+    assert server.stop()
+    with other._locked():
+        assert not server.revive()
+    assert server.revive()
+
+
+def test_one_that_cannot_be_started_again_is_a_warning_and_tried_again_later(data: Path, caplog: pytest.LogCaptureFixture) -> None:
+    server = PrivateServer(data, "no-such-server")
+    server.folder.mkdir(parents=True)
+    revival = Revival(server)
+    asyncio.run(revival())
+    asyncio.run(revival())
+    assert caplog.text.count("no-such-server: no such program") == 1
+    assert REVIVE_S < revival._next - boottime() <= 2 * REVIVE_S
 
 
 def test_a_long_path_gets_a_short_socket(data: Path) -> None:
