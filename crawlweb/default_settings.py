@@ -16,6 +16,7 @@ MODES = ("once", "continuous")
 SEEN = ("bloom", "exact")
 MOST_FALSE_POSITIVES = 0.1
 MOST_PARTITIONS = 65_536
+MOST_PAGES = 10**15  # and depth
 _EMAIL = re.compile(r"[\w!#$%&'*+/=?^`{|}~.-]+@[\w.-]+", re.ASCII)  # RFC 5322 §3.4.1, without quoted and literal forms
 
 

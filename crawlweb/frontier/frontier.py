@@ -142,7 +142,7 @@ class Frontier:
                 await refuse_foreign_crawl(self)
                 await refuse_foreign_partitions(self, self.partitions)
             except (ConfigError, FrontierError) as why:
-                return str(why)
+                return f"WRONGTYPE: {why}"
         return str(e)
 
     async def at_once(self, *commands: tuple[bytes | str | int | float, ...]) -> list[Any]:
