@@ -399,7 +399,7 @@ class Worker:
                     if self._is_at_end(counts.enqueued):
                         return
                     before, pause_s = None, min(2 * pause_s, PASS_MOST_S)
-            elif self._share.over is not None and self._is_at_end(self._share.over):
+            elif self._share.over is not None and not await self.anything_outside() and self._is_at_end(self._share.over):
                 return
 
     def _is_at_end(self, urls: int) -> bool:
