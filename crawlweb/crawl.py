@@ -116,6 +116,7 @@ class Crawl:
             address_of=self.hooks.address_of,
             dropped=self.hooks.dropped,
             crawl_delay_cap_s=config.crawl_delay_cap_s,
+            stuck_s=config.stuck_s,
             memory=memory,
         )
         await self.meta.refresh_scope()

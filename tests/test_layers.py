@@ -15,7 +15,9 @@ SCRAPY = ("scrapy", "twisted", "itemadapter", "parsel", "w3lib", "itemloaders")
 BASE = ("crawlweb.records", "crawlweb.errors", "crawlweb.stats", "crawlweb.default_settings")
 ROOMS = ("crawlweb.policy", "crawlweb.content", "crawlweb.store", "crawlweb.frontier")
 WIRE = ("crawlweb.dns", "crawlweb.decode", "crawlweb.exchange")
-MIDDLE = tuple(f"crawlweb.{name}" for name in ("worker", "outbox", "turns", "job", "rulebook", "crawl", "outcome", "seeds", "spill"))
+MIDDLE = tuple(
+    f"crawlweb.{name}" for name in ("worker", "limit", "outbox", "turns", "job", "rulebook", "crawl", "outcome", "seeds", "spill")
+)
 LIBRARIES = "libraries"  # whatever is installed, but not Scrapy and what belongs to it
 ANYTHING = "anything"
 

@@ -71,12 +71,17 @@ KEYS = (
     Key("foreign:<n>:<key>", "partition", "any", "a key of another type that stood in the way of ours"),
     Key("ip:<address>", "addresses", "hash", "clock of an address: who holds it, until when, next-allowed ms (lua/ip.lua)"),
     Key("turns:<address>", "addresses", "zset", "hosts that wait for an address, by the ms of their turn"),
+    Key("quarantine", "addresses", "list", "keys of another type that were moved aside: `key \\t name \\t type`, newest first"),
+    Key("foreign:<ms>:<key>", "addresses", "any", "such a key"),
     Key("meta", "crawl", "hash", "what is equal for all workers of a crawl"),
     Key("scope", "crawl", "set", "hosts or domains of the seeds, where the scope is not `any`"),
     Key("sweep", "crawl", "string", "the worker that looked for unused chunks; expires when another may"),
     Key("seeding", "crawl", "zset", "workers that are reading seeds, by the time their word expires, ms"),
-    Key("pages", "crawl", "set", "8-byte keys of pages stored, where `max_pages` limits the crawl"),
-    Key("permits", "crawl", "zset", "URL keys being fetched under `max_pages`, by expiry, ms"),
+    Key("pages", "crawl", "set", "8-byte keys of the pages that count, where `max_pages` limits the crawl (lua/pages.lua)"),
+    Key("permits", "crawl", "zset", "URL keys that may be fetched under `max_pages`, by expiry, ms"),
+    Key("open", "crawl", "zset", "those of `pages` that are not complete yet, by the ms from which on nobody waits for them"),
+    Key("quarantine", "crawl", "list", "keys of another type that were moved aside: `key \\t name \\t type`, newest first"),
+    Key("foreign:<ms>:<key>", "crawl", "any", "such a key"),
 )
 
 
