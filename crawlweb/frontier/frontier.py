@@ -299,10 +299,10 @@ class Frontier:
         return self._run_of(ip_shard_key(self.crawl, self.ip_shard_of(address)))
 
     def _answered(self, partition: int) -> None:
-        self._journal.answered(partition, boottime())
         run = self.run_of(partition)
         if run != self._runs.setdefault(partition, run) and run:
             self.server_changed()
+        self._journal.answered(partition, boottime())
 
     def server_changed(self) -> None:
         if self.on_restart:
