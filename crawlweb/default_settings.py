@@ -16,6 +16,7 @@ MODES = ("once", "continuous")
 SEEN = ("bloom", "exact")
 MOST_FALSE_POSITIVES = 0.1
 MOST_PARTITIONS = 65_536
+MOST_PAGES = 10**15  # and depth
 _EMAIL = re.compile(r"[\w!#$%&'*+/=?^`{|}~.-]+@[\w.-]+", re.ASCII)  # RFC 5322 §3.4.1, without quoted and literal forms
 
 
@@ -133,9 +134,7 @@ class Config:
     )
     start_urls_as_set: bool = _row(False, "it must be a set; else its type is found out", name="REDIS_START_URLS_AS_SET")
     start_urls_as_zset: bool = _row(False, "it must be a zset, highest scores first", name="REDIS_START_URLS_AS_ZSET")
-    start_urls_batch_size: int = _row(
-        500, "entries that a worker takes at a time; 1,000 at most", low=1, name="REDIS_START_URLS_BATCH_SIZE"
-    )
+    start_urls_batch_size: int = _row(200, "entries that a worker takes at a time; 500 at most", low=1, name="REDIS_START_URLS_BATCH_SIZE")
     redis_encoding: str = _row("utf-8", "encoding of start URLs there", name="REDIS_ENCODING")
 
 

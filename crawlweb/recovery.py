@@ -77,7 +77,8 @@ class Recovery:
             if lease.partition in changed:
                 held[lease.partition].append(lease)
         lost = sum(await _each(held, lambda p: self._hold(p, held[p])))
-        await self._turns.hold_again([job for job in self._running.values() if job.ip and job.lease.partition in changed])
+        runs = {self._frontier.run_of(p) for p in changed}  # an address may lie on another node of a cluster than its hosts
+        await self._turns.hold_again([job for job in self._running.values() if job.ip and self._frontier.run_of_address(job.ip) in runs])
         await self._meta.tell_again()
         calls = await self._frontier.tell_again(changed)
         self._doubtful.subtract(changed)

@@ -236,7 +236,7 @@ class Worker:
         self._polls += 1
         try:
             try:
-                may_reclaim = boottime() - max(self._started, self.frontier.back_at) >= CALM_S  # others may be about to renew theirs
+                may_reclaim = boottime() - max(self._started, self.frontier.outage.back_at) >= CALM_S  # others may be about to renew theirs
                 next_s, leases = await self.frontier.lease(p, most, may_reclaim)
             except FrontierFull:
                 self._rota.again(p)
@@ -399,7 +399,7 @@ class Worker:
                     if self._is_at_end(counts.enqueued):
                         return
                     before, pause_s = None, min(2 * pause_s, PASS_MOST_S)
-            elif self._share.over is not None and self._is_at_end(self._share.over):
+            elif self._share.over is not None and not await self.anything_outside() and self._is_at_end(self._share.over):
                 return
 
     def _is_at_end(self, urls: int) -> bool:

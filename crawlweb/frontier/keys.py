@@ -113,8 +113,11 @@ def crawl_key(crawl: str, name: str) -> str:
 
 
 def is_key_of(crawl: str, key: str) -> bool:
-    """Of this crawl, and not of one whose name begins alike, nor of the drop-in filter `{<spider>:dupefilter}:`."""
-    return re.match(rf"\{{{re.escape(crawl)}(:(ip:)?\d+)?\}}:", key) is not None
+    """Of this crawl, and not of one whose name begins alike, nor of the drop-in filter `{<spider>:dupefilter}:`; what it has beside keys of
+    start URLs is of it, those keys are not."""
+    name = re.escape(crawl)
+    beside = rf".*\{{.+\}}.*:{name}:(taken|quarantine|batch:[^:]+:\d+|foreign:\d+)$"
+    return re.match(rf"\{{{name}(:(ip:)?\d+)?\}}:|{beside}", key, re.S) is not None
 
 
 def ip_shards(partitions: int) -> int:

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from redis.asyncio import Redis
 
-from ..default_settings import MOST_FALSE_POSITIVES, MOST_PARTITIONS, SEEN
+from ..default_settings import MOST_FALSE_POSITIVES, MOST_PAGES, MOST_PARTITIONS, SEEN
 from ..errors import ConfigError
 from .frontier import Frontier
 from .keys import SCHEMA, crawl_key
@@ -104,7 +104,7 @@ class Agreed:
 
 def _natural(least: int, most: int) -> Callable[[str], int]:
     def read(text: str) -> int:
-        if not text.isdecimal() or not least <= (number := int(text[:20])) <= most:
+        if not (text.isascii() and text.isdecimal()) or not least <= (number := int(text[:20])) <= most:
             raise ValueError(text)
         return number
 
@@ -134,17 +134,16 @@ def _or_none(read: Callable[[str], int]) -> Callable[[str], int | None]:
     return lambda text: read(text) if text else None
 
 
-_MOST = 10**15
 _READ: Mapping[str, Callable[[str], Any]] = {
     "partitions": _natural(1, MOST_PARTITIONS),
-    "min_delay_s": _number(0, _MOST),
-    "latency_factor": _number(0, _MOST),
-    "ip_delay_s": _number(0, _MOST),
+    "min_delay_s": _number(0, math.inf),
+    "latency_factor": _number(0, math.inf),
+    "ip_delay_s": _number(0, math.inf),
     "seen": _one_of(*SEEN),
     "false_positives": _number(1e-6, MOST_FALSE_POSITIVES),
     "scope": _one_of("any", "domain", "host"),
-    "max_pages": _or_none(_natural(1, _MOST)),
-    "max_depth": _or_none(_natural(0, _MOST)),
+    "max_pages": _or_none(_natural(1, MOST_PAGES)),
+    "max_depth": _or_none(_natural(0, MOST_PAGES)),
     "spill": str,
     "canonical": str,
 }

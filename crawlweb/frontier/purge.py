@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import re
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -69,8 +70,9 @@ async def living_workers(frontier: Frontier) -> list[str]:
 async def delete_keys(frontier: Frontier, nodes: Sequence[Redis], deleted: Callable[[int], None] = lambda _: None) -> int:
     """All keys but `meta`, which goes last (`delete_meta`): until then there is a crawl to purge. How many; `deleted`: up to now."""
     total, last = 0, crawl_key(frontier.crawl, "meta").encode()
-    for node in nodes:
-        async for keys in _scan(frontier, node, f"{{{frontier.crawl}[:}}]*"):
+    patterns = f"{{{frontier.crawl}[:}}]*", f"*{{*}}*:{frontier.crawl}:*"  # the latter: beside keys of start URLs
+    for node, pattern in itertools.product(nodes, patterns):
+        async for keys in _scan(frontier, node, pattern):
             by_tag: dict[bytes, list[bytes]] = defaultdict(list)  # a slot of a cluster each
             for key in keys:
                 if key != last and is_key_of(frontier.crawl, key.decode(errors="replace")):

@@ -17,7 +17,7 @@ from crawlweb.errors import ConfigError
 from crawlweb.frontier import meta as module
 from crawlweb.frontier.frontier import Frontier
 from crawlweb.frontier.keys import SCHEMA
-from crawlweb.frontier.meta import Meta
+from crawlweb.frontier.meta import Agreed, Meta
 
 FIRST = {"partitions": "64", "min_delay_s": "1", "scope": "any"}
 NAMED = {"partitions": "CRAWLWEB_PARTITIONS", "min_delay_s": "CRAWLWEB_MIN_DELAY_S", "scope": "scope"}
@@ -109,6 +109,81 @@ def test_another_schema_is_refused_though_nobody_typed_it(redis_url: str) -> Non
             ConfigError, match=f"the crawl 't' has schema '{SCHEMA + 1}'; this release reads schema {SCHEMA}: .*crawlweb purge t"
         ):
             await meta.agree(FIRST, {})
+
+    run(redis_url, work)
+
+
+@pytest.mark.parametrize(
+    ("have", "says"),
+    [
+        ({"schema": "1"}, "has schema '1'; this release reads schema"),
+        ({"schema": "3", "release": "0.9.0"}, "has schema '3' of crawlweb '0.9.0'; this release reads schema"),
+        ({"schema": "two"}, "has schema 'two'"),
+        ({"schema": ""}, "has schema ''"),
+        ({"schema": "\x00\n" * 100}, "has schema '\\x00"),
+        ({"partitions": "64"}, "has a meta key without schema"),
+    ],
+)
+def test_a_crawl_of_another_schema_is_refused_in_one_line_that_says_what_to_do(redis_url: str, have: dict[str, str], says: str) -> None:
+    with raw(redis_url) as client:
+        client.hset("{t}:meta", mapping=have)
+        before = client.hgetall("{t}:meta")
+
+        async def work(meta: Meta) -> None:
+            for ask in (meta.agreed(), meta.agree(FIRST, {})):
+                with pytest.raises(ConfigError) as refused:
+                    await ask
+                text = str(refused.value)
+                assert (says in text, "crawlweb purge t" in text, "\n" in text, len(text) < 400) == (True, True, False, True)
+            assert client.hgetall("{t}:meta") == before
+
+        run(redis_url, work)
+
+
+NO_VALUES = {
+    "partitions": ["abc", "-1", "0", "", "1.5", "99999999999", "9" * 5000, "\u0664", "65537", "64 "],
+    "min_delay_s": ["", "soon", "-1", "nan", "inf", "1e999"],
+    "latency_factor": ["x", "-0.1"],
+    "ip_delay_s": ["-5", "None"],
+    "seen": ["", "cuckoo", "Bloom"],
+    "false_positives": ["0", "2", "x", "nan"],
+    "scope": ["", "site"],
+    "max_pages": ["0", "-1", "many", "1e3"],
+    "max_depth": ["-1", "deep"],
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in NO_VALUES.items() for value in values])
+def test_a_value_that_cannot_be_read_is_named_in_one_line(name: str, value: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        Agreed.read("t", {"schema": str(SCHEMA), "partitions": "64", name: value})
+    text = str(refused.value)
+    assert (f"{name}={value[:40]!r}" in text, "{t}:meta" in text, "\n" in text, len(text) < 300) == (True, True, False, True)
+
+
+def test_partitions_are_never_guessed() -> None:
+    with pytest.raises(ConfigError, match="partitions=''"):
+        Agreed.read("t", {"schema": str(SCHEMA)})
+
+
+def test_what_was_agreed_is_read(redis_url: str) -> None:
+    wanted = {"partitions": "7", "min_delay_s": "0.25", "seen": "exact", "scope": "host", "max_pages": "5", "max_depth": ""}
+
+    async def work(meta: Meta) -> None:
+        assert await meta.agreed() is None
+        await meta.agree(wanted, {})
+        assert await meta.agreed() == Agreed(partitions=7, min_delay_s=0.25, seen="exact", scope="host", max_pages=5)
+
+    run(redis_url, work)
+
+
+def test_bytes_that_are_no_text_are_refused_too(redis_url: str) -> None:
+    with raw(redis_url) as client:
+        client.hset("{t}:meta", mapping={"schema": str(SCHEMA), "partitions": b"\xff\xfe", b"\x80": b"\x81"})
+
+    async def work(meta: Meta) -> None:
+        with pytest.raises(ConfigError, match="partitions="):
+            await meta.agreed()
 
     run(redis_url, work)
 
@@ -358,7 +433,7 @@ WORKER = """
 import asyncio, random, sys
 from redis.asyncio import Redis
 from crawlweb.frontier.frontier import Frontier
-from crawlweb.frontier.meta import Meta
+from crawlweb.frontier.meta import Agreed, Meta
 
 async def main(url, seed, most):
     meta, rng = Meta(Frontier(Redis.from_url(url), "t", 1, f"p{seed}")), random.Random(seed)

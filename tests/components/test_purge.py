@@ -24,6 +24,7 @@ from crawlweb.frontier.keys import KEYS, SCHEMA, is_key_of
 from crawlweb.frontier.members import Members
 from crawlweb.frontier.meta import Meta
 from crawlweb.frontier.rows import EXACT, Limits, Link
+from crawlweb.frontier.starts import beside
 from crawlweb.frontier.totals import Totals
 from crawlweb.policy.canonical import url_key
 from crawlweb.policy.hosts import SUFFIX_LIST_ID, host_of
@@ -38,6 +39,7 @@ OTHERS = (
     "{web.x}:meta",
     "{web:dupefilter}:bloom",
     "web:start_urls",
+    "{web:start_urls}:web2:taken",
     "web",
     "{web",
     "{we}:meta",
@@ -69,6 +71,8 @@ class Crawl:
                 link = Link(host_of(url), url_key(url), Entry(url), *((EXACT,) if i == 0 else ()))
                 await frontier.enqueue(frontier.partition_of(link.host), [link])
             await Totals(frontier, lambda: {"crawlweb/pages": 7}).close()
+            for name in ("batch:w:1", "quarantine"):
+                await client.rpush(f"{beside('shop:start_urls', 'web')}{name}", "https://h.org/")  # type: ignore[misc]
 
     def names(self) -> set[str]:
         return {key.decode() for key in self.client.scan_iter(count=1000)}
@@ -180,7 +184,8 @@ def test_what_cannot_be_a_crawls_name_is_refused(crawl: Crawl, name: str) -> Non
 
 def test_every_kind_of_key_is_known_as_the_crawls() -> None:
     prefixes = {"partition": keys.partition_prefix("a.b", 63), "crawl": keys.crawl_key("a.b", ""), "addresses": keys.ip_shard_key("a.b", 3)}
-    assert {key.scope for key in KEYS} == {*prefixes, "starts"}  # what others put in stays
+    prefixes["starts"] = f"{beside('a:start_urls', 'a.b')}batch:w:1"
+    assert {key.scope for key in KEYS} == set(prefixes)
     assert all(is_key_of("a.b", prefix) and not is_key_of("axb", prefix) and not is_key_of("a", prefix) for prefix in prefixes.values())
 
 
