@@ -96,6 +96,8 @@ def main() -> int:
     parser.add_argument("--wait-s", type=float, default=900.0, help="for the end")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="logs and data go here, the web's log as well, and stay")
     options = parser.parse_args()
+    if options.keep and options.keep.exists() and any(options.keep.iterdir()):
+        parser.error(f"--keep {options.keep}: is not empty")
 
     with ExitStack() as stack:
         folder = options.keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
