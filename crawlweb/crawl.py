@@ -18,7 +18,7 @@ from .frontier.accounts import Accounts
 from .frontier.connect import Servers, shown
 from .frontier.frontier import Frontier
 from .frontier.kinds import refuse_foreign_crawl, refuse_foreign_partitions
-from .frontier.memory import Level, MemoryWatch, evicting
+from .frontier.memory import Level, MemoryWatch, evicting, keeps_a_log
 from .frontier.meta import Agreed, Meta
 from .frontier.rows import NORMAL, Lease, Limits, Link
 from .frontier.server import PrivateServer, Revival
@@ -115,6 +115,7 @@ class Crawl:
             logger.warning("the public suffix list is of %s: before the next crawl, pip install -U publicsuffixlist", SUFFIX_LIST_DATE)
         try:
             await self._refuse_eviction(memory, url)
+            await self._warn_of_volatility()
             start_keys = [inbox(self.frontier)]
             if start_urls and start_urls.key:
                 start_keys.append(StartKey(self.frontier, start_urls.key, kind=start_urls.kind))
@@ -184,12 +185,12 @@ class Crawl:
 
     async def close(self) -> None:
         await self.worker.close()
-        with contextlib.suppress(FrontierError):  # it is away
-            if not self.worker.in_hand:
-                await self.worker.members.say_left(self._servers.runs)
         await self.store.close()
         await self.accounts.close()
         await self.totals.close()
+        with contextlib.suppress(FrontierError):  # it is away
+            if not self.worker.in_hand:
+                await self.worker.members.say_left(self._servers.runs)
         await self._leave_redis()
 
     def add_links(self, targets: list[Target], lease: Lease, ticket: Ticket) -> None:
@@ -230,6 +231,14 @@ class Crawl:
         for server in memory.servers:
             if server.evicts:
                 raise ConfigError(f"REDIS_URL={shown(url)}: {evicting(server.policy)}")
+
+    async def _warn_of_volatility(self) -> None:
+        with contextlib.suppress(FrontierError):  # it does not tell
+            if not all([await keeps_a_log(self.frontier, node) for node in self._servers.nodes()]):
+                logger.warning(
+                    "Redis keeps no append-only file: if it dies, everything since its last snapshot is lost, and what was done since "
+                    "then is done again; set appendonly to yes (redis.conf, CONFIG SET, or the provider's parameters)"
+                )
 
     async def _open_store(self) -> None:
         folder, config = self.folder / "warc", self.config

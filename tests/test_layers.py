@@ -28,10 +28,10 @@ MIDDLE = tuple(
         "recovery",
         "seeds",
         "spill",
-        "starts",
         "share",
         "rota",
         "pace",
+        "starts",
     )
 )
 LIBRARIES = "libraries"  # whatever is installed, but not Scrapy and what belongs to it

@@ -112,7 +112,7 @@ async def _run(commands: Sequence[Sequence[str]], folder: Path, project: Project
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # nohup
             loop.add_signal_handler(number, stop)
-    click.echo(f"{len(commands)} workers; their logs: {folder}")
+    click.echo(f"workers: {len(commands)}; their logs: {folder}")
     watch = Watch(servers, project.config.crawl, processes, display, has_seeds)
     watching = asyncio.ensure_future(watch.forever())
     try:

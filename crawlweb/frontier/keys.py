@@ -78,8 +78,6 @@ KEYS = (
     Key("scope", "crawl", "set", "hosts or domains of the seeds, where the scope is not `any`"),
     Key("sweep", "crawl", "string", "the worker that looked for unused chunks; expires when another may"),
     Key("seeding", "crawl", "zset", "workers that are reading seeds, by the time their word expires, ms"),
-    Key("inbox", "crawl", "list", "seeds that were given before the crawl's first worker"),
-    Key("inbox:<name>", "crawl", "any", "beside it: as beside a key of start URLs"),
     Key("workers", "crawl", "zset", "live workers, by the ms at which they count as dead"),
     Key("busy", "crawl", "zset", "those of them that have something to do; the same"),
     Key(
@@ -88,6 +86,8 @@ KEYS = (
         "hash",
         "worker → JSON of what it says of itself; `:changed`: when one joined or left; `:over`: the crawl is drained, of so many URLs",
     ),
+    Key("inbox", "crawl", "list", "seeds that were given before the crawl's first worker"),
+    Key("inbox:<name>", "crawl", "any", "beside it: as beside a key of start URLs"),
     Key("pages", "crawl", "set", "8-byte keys of pages stored, where `max_pages` limits the crawl"),
     Key("stats", "crawl", "hash", "stats of all workers, summed"),
     Key("stats:<worker>", "crawl", "string", "number of a worker's last call that added to them; expires after 1 h"),

@@ -276,6 +276,21 @@ def test_a_server_that_all_workers_had_left_is_leased_from_at_once(server: Peris
     run(server, work, capacity=0)
 
 
+def test_only_the_last_worker_says_that_all_have_left_and_whoever_comes_first_hears_it(server: Perishable) -> None:
+    async def work(first: Desk, second: Desk) -> None:
+        members = first.worker.members, second.worker.members
+        await until(lambda: first.worker._share._workers and len(second.worker._share._workers) == 2)
+        await members[0].leave()
+        await members[0].say_left("run")
+        assert await members[1].take_left() == ""
+        await members[1].leave()
+        await members[1].say_left("run")
+        assert await members[0].take_left() == "run"
+        assert await members[0].take_left() == ""
+
+    run(server, work, desks=2, capacity=0)
+
+
 def test_a_job_whose_lease_redis_lost_is_not_begun(server: Perishable) -> None:
     async def work(desk: Desk) -> None:
         desk.allow("h.org")

@@ -168,6 +168,6 @@ def test_no_value_raises_anything_else(name: str, value: Any) -> None:
     assert name in message
 
 
-def test_names_begin_alike_but_for_those_of_scrapy_redis() -> None:
+def test_names_begin_alike_but_for_those_of_redis() -> None:
     start_urls = {f"REDIS_START_URLS_{name}" for name in ("KEY", "AS_SET", "AS_ZSET", "BATCH_SIZE")}
     assert {name for name in NAMES if not name.startswith(PREFIX)} == {"REDIS_URL", "REDIS_CLUSTER", "REDIS_ENCODING", *start_urls}
