@@ -141,6 +141,7 @@ class Crawl:
             address_of=self.hooks.address_of,
             dropped=self.hooks.dropped,
             crawl_delay_cap_s=config.crawl_delay_cap_s,
+            stuck_s=config.stuck_s,
             memory=memory,
             pace=Pace(self.frontier, config.redis_calls_per_s, self.hooks.gauge),
             gauge=self.hooks.gauge,

@@ -69,6 +69,9 @@ class Config:
     )
     crawl_delay_cap_s: float = _row(60.0, "a robots.txt's crawl-delay is honoured up to this; a larger one counts as this", unit="s", low=0)
     lease_s: float = _row(60.0, "a worker that dies gives its URLs back after this; at least 3 times DOWNLOAD_TIMEOUT", unit="s", low=1)
+    stuck_s: float = _row(
+        3600.0, "a page whose callbacks and pipelines take longer is left to others: its lease is not renewed any more", unit="s", low=1
+    )
     give_up_s: float = _row(3600.0, "mode `once`: an origin that fails, or has no robots.txt, for so long is given up", unit="s", low=0)
     dns_servers: tuple[str, ...] = _row((), "name servers, `address:port`; empty: the system's")
     dns_ttl_min_s: float = _row(60.0, "an address is kept at least so long, whatever its time to live; a day at most", unit="s", low=0)

@@ -1,8 +1,9 @@
-"""Real Redis servers on loopback ports: a cluster of three, replicas, Sentinels, TLS. Each in a folder of its own, ended with its block."""
+"""Real Redis servers on loopback ports: a cluster, replicas, Sentinels, TLS. Each in a folder of its own, ended with its block."""
 
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 import signal
 import socket
@@ -11,15 +12,25 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from datetime import datetime, timedelta, timezone
+from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import pytest
 import redis
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from tests.conftest import _default_binary, _no_server
 
 START_S = 30.0
+SERVICE = "frontier"
+PASSWORD = "s3cret/pass@word"
+DEPLOYING = Path(__file__).resolve().parents[1] / "docs" / "deploying.md"
 FAST_AOF = ("--appendonly", "yes", "--appendfsync", "everysec", "--save", "")
 
 
@@ -39,29 +50,46 @@ def free_ports(count: int) -> list[int]:
         return [one.getsockname()[1] for one in sockets]
 
 
+def answers(client: redis.Redis) -> bool:
+    """Whether it lets us in or not."""
+    try:
+        return bool(client.ping())
+    except redis.AuthenticationError:
+        return True
+
+
 class Node:
-    """A server that can be killed and started again with what it had on disk. `more`: keyword arguments of its client."""
+    """A server, or a Sentinel if there is a `configuration`, that can be killed and started again with what it had on disk."""
 
-    def __init__(self, folder: Path, port: int, *options: str, binary: str = "", ready: bool = True, **more: Any) -> None:
-        self.folder, self.port, self._more = folder, port, more
-        self.options = list(options)
-        self._command = [binary or _default_binary()]
-        self._folder_options = ["--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder), "--logfile", str(folder / "redis.log")]
+    def __init__(self, folder: Path, port: int, *options: str, tls: Papers | None = None, configuration: str = "") -> None:
+        self.folder, self.port = folder, port
+        self.process: subprocess.Popen[bytes] | None = None
+        self._client = {"ssl": True, "ssl_ca_certs": str(tls.ca)} if tls else {}
         folder.mkdir(parents=True, exist_ok=True)
-        self.start(ready)
+        ports = ("--port", "0", "--tls-port", str(port), *tls.options) if tls else ("--port", str(port))
+        place = ("--bind", "127.0.0.1", "--dir", str(folder), "--logfile", str(folder / "redis.log"))
+        if configuration:
+            (folder / "sentinel.conf").write_text(configuration)
+        kind = (str(folder / "sentinel.conf"), "--sentinel") if configuration else ("--repl-diskless-sync-delay", "0")
+        self._command = [_default_binary(), *kind, *ports, *place, *options]
 
-    def start(self, ready: bool = True) -> None:
-        command = [*self._command, *self._folder_options, *self.options]
-        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        if ready:
-            self.wait_until(lambda client: client.ping())
+    def start(self) -> None:
+        self.process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.wait_until(answers)
 
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
 
     def client(self, **more: Any) -> redis.Redis:
-        return redis.Redis(port=self.port, **{"socket_timeout": 10, **self._more, **more})
+        options = {"socket_timeout": 10, "retry": Retry(NoBackoff(), 0), **self._client, **more}
+        return redis.Redis("127.0.0.1", self.port, **options)
+
+    @property
+    def run(self) -> str:
+        """The run id of the process that runs."""
+        with self.client() as client:
+            return str(client.info("server")["run_id"])
 
     def call(self, *command: Any) -> Any:
         with self.client() as client:
@@ -75,7 +103,7 @@ class Node:
                 with contextlib.suppress(redis.RedisError):
                     if answer := is_so(client):
                         return answer
-                assert self.process.poll() is None, f"port {self.port}: ended with {self.process.returncode}\n{self.log}"
+                assert self.is_up, f"port {self.port}: it ended\n{self.log}"
                 assert time.monotonic() < deadline, f"port {self.port}: not so after {timeout_s} s\n{self.log}"
                 time.sleep(0.02)
 
@@ -85,13 +113,20 @@ class Node:
         return file.read_text(errors="replace")[-3000:] if file.exists() else ""
 
     def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
+        if self.process:
+            self.process.kill()
+            self.process.wait()
+
+    @property
+    def is_up(self) -> bool:
+        return self.process is not None and self.process.poll() is None
 
     def stop(self) -> None:
+        assert self.process
         self.process.send_signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
+        assert self.process
         self.process.send_signal(signal.SIGCONT)
 
 
@@ -115,6 +150,22 @@ class Nodes:
         port = port or free_ports(1)[0]
         node = Node(self.folder / f"{port}", port, *options, **more)
         self.all.append(node)
+        node.start()
+        return node
+
+    def replica(self, master: Node, *options: str) -> Node:
+        """In step with its master."""
+        node = self.start("--replicaof", f"127.0.0.1 {master.port}", *options)
+        node.wait_until(lambda client: client.info("replication")["master_link_status"] == "up")
+        return node
+
+    def sentinel(self, master: Node, *lines: str) -> Node:
+        """One alone: its word is enough."""
+        monitor = f"sentinel monitor {SERVICE} 127.0.0.1 {master.port} 1"
+        times = f"sentinel down-after-milliseconds {SERVICE} 300", f"sentinel failover-timeout {SERVICE} 3000"
+        node = self.start(configuration="\n".join((monitor, *times, *lines)) + "\n")
+        if not any(line.startswith("requirepass") for line in lines):
+            node.wait_until(lambda client: client.execute_command("SENTINEL", "REPLICAS", SERVICE))
         return node
 
 
@@ -153,8 +204,53 @@ class Cluster:
             node.call("FLUSHALL")
 
 
+def acl_of_the_docs(crawl: str, password: str) -> list[str]:
+    """The words of the ACL command in docs/deploying.md."""
+    (line,) = re.findall(r"^ACL SETUSER crawlweb .*$", DEPLOYING.read_text(), re.M)
+    return str(line).replace(">PASSWORD", f">{password}").replace("web}", f"{crawl}}}").replace("{web:", f"{{{crawl}:").split()
+
+
+class Papers(NamedTuple):
+    """Of a private certificate authority, and of a server on 127.0.0.1 that it signed."""
+
+    ca: Path
+    certificate: Path
+    key: Path
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Of a server that speaks TLS only."""
+        files = ("--tls-ca-cert-file", str(self.ca), "--tls-cert-file", str(self.certificate), "--tls-key-file", str(self.key))
+        return ("--tls-auth-clients", "no", *files)
+
+
+def papers(folder: Path) -> Papers:
+    now = datetime.now(timezone.utc)
+
+    def signed(name: str, of: ec.EllipticCurvePrivateKey, by: ec.EllipticCurvePrivateKey, is_ca: bool) -> x509.Certificate:
+        builder = x509.CertificateBuilder(
+            issuer_name=x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test CA")]),
+            subject_name=x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]),
+            public_key=of.public_key(),
+            serial_number=x509.random_serial_number(),
+            not_valid_before=now - timedelta(days=1),
+            not_valid_after=now + timedelta(days=1),
+        )
+        builder = builder.add_extension(x509.BasicConstraints(ca=is_ca, path_length=None), critical=True)
+        builder = builder.add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        return builder.sign(by, hashes.SHA256())
+
+    ca_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
+    made = Papers(folder / "ca.pem", folder / "server.pem", folder / "server.key")
+    made.ca.write_bytes(signed("test CA", ca_key, ca_key, True).public_bytes(serialization.Encoding.PEM))
+    made.certificate.write_bytes(signed("server", key, ca_key, False).public_bytes(serialization.Encoding.PEM))
+    plain = serialization.NoEncryption()
+    made.key.write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain))
+    return made
+
+
 @contextmanager
-def a_cluster(*options: str, members: int = 3) -> Iterator[Cluster]:
+def a_cluster(*options: str, members: int = 3, tls: Papers | None = None) -> Iterator[Cluster]:
     """Masters without replicas, which serve their slots whatever the others do."""
     cli = tool("redis-cli")
     with nodes() as started:
@@ -170,16 +266,12 @@ def a_cluster(*options: str, members: int = 3) -> Iterator[Cluster]:
                 "--cluster-require-full-coverage",
                 "no",
             )
-            started.start(*its, *FAST_AOF, *options, port=port)
-        create = [cli, "--cluster", "create", *(node.address for node in started.all), "--cluster-yes"]
+            its += ("--tls-cluster", "yes") if tls else ()
+            started.start(*its, *FAST_AOF, *options, port=port, tls=tls)
+        with_tls = ["--tls", "--cacert", str(tls.ca)] if tls else []
+        create = [cli, *with_tls, "--cluster", "create", *(node.address for node in started.all), "--cluster-yes"]
         done = subprocess.run(create, capture_output=True, text=True, check=False, timeout=60)
         assert done.returncode == 0, done.stdout + done.stderr
         cluster = Cluster(started.all)
         cluster.wait_until_well()
-        yield cluster
-
-
-@pytest.fixture(scope="session")
-def the_cluster() -> Iterator[Cluster]:
-    with a_cluster() as cluster:
         yield cluster

@@ -14,6 +14,7 @@ from perishable import Perishable, perishable
 
 from crawlweb import worker as worker_module
 from crawlweb.frontier import frontier as frontier_module
+from crawlweb.frontier import journal as journal_module
 from crawlweb.frontier.connect import Servers
 from crawlweb.frontier.frontier import Frontier
 from crawlweb.frontier.journal import KEPT_S, Journal
@@ -171,6 +172,22 @@ def test_a_link_that_another_worker_had_sent_is_sent_again_by_whoever_heard_that
         assert (await second.audit())["pending"] == 1
 
     run(server, work, desks=2, capacity=0)
+
+
+def test_links_that_redis_lost_are_sent_again_however_long_it_was_away(server: Perishable, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(desk: Desk) -> None:
+        desk.allow("h.org")
+        await desk.sent(link("h.org"))
+        await desk.job()  # the server is asked for its lease first
+        mark = server.mark()
+        await desk.sent(link("h.org", "/2"))
+        await asyncio.to_thread(server.kill)
+        monkeypatch.setattr(journal_module, "KEPT_S", 0.0)  # as if it had been away for longer
+        await asyncio.to_thread(server.crash, mark)
+        await desk.recovered()
+        assert (await desk.audit())["pending"] == 2
+
+    run(server, work)
 
 
 def test_what_a_worker_knows_by_heart_is_forgotten(server: Perishable) -> None:

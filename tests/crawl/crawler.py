@@ -18,9 +18,9 @@ from typing import Any, TypeVar
 
 import pytest
 import redis
-from redis.asyncio import Redis
 from warcio.archiveiterator import ArchiveIterator
 
+from crawlweb.frontier.connect import Servers
 from crawlweb.frontier.frontier import Frontier
 from crawlweb.frontier.server import PrivateServer
 from crawlweb.records import Entry
@@ -250,8 +250,11 @@ class Crawl:
             url = server.url
 
         async def run() -> Any:
-            async with Redis.from_url(url) as client:
-                return await work(Frontier(client, "web", int(str(self.settings["CRAWLWEB_PARTITIONS"])), "looker"))
+            servers = await Servers.connect(url, json.loads(str(self.settings.get("REDIS_PARAMS", "{}"))))
+            try:
+                return await work(Frontier(servers.redis, "web", int(str(self.settings["CRAWLWEB_PARTITIONS"])), "looker"))
+            finally:
+                await servers.close()
 
         try:
             return asyncio.run(run())
