@@ -61,8 +61,8 @@ def answers(client: redis.Redis) -> bool:
 class Node:
     """A server, or a Sentinel if there is a `configuration`, that can be killed and started again with what it had on disk."""
 
-    def __init__(self, folder: Path, port: int, *options: str, tls: Papers | None = None, configuration: str = "") -> None:
-        self.folder, self.port = folder, port
+    def __init__(self, folder: Path, port: int, *options: str, bus: int = 0, tls: Papers | None = None, configuration: str = "") -> None:
+        self.folder, self.port, self.bus = folder, port, bus
         self.process: subprocess.Popen[bytes] | None = None
         self._client = {"ssl": True, "ssl_ca_certs": str(tls.ca)} if tls else {}
         folder.mkdir(parents=True, exist_ok=True)
@@ -181,8 +181,8 @@ def nodes() -> Iterator[Nodes]:
 
 
 class Cluster:
-    def __init__(self, members: list[Node]) -> None:
-        self.members = members
+    def __init__(self, members: list[Node], start: Callable[[], Node] | None = None) -> None:
+        self.members, self._start = members, start
 
     @property
     def url(self) -> str:
@@ -194,6 +194,17 @@ class Cluster:
             if first <= slot <= last:
                 return next(node for node in self.members if node.port == port)
         raise AssertionError(f"slot {slot} is nobody's")
+
+    def replica(self, master: Node) -> Node:
+        """A new one, in step with its master."""
+        assert self._start
+        node, master_id = self._start(), master.call("CLUSTER MYID")
+        node.call("CLUSTER MEET", "127.0.0.1", master.port, master.bus)
+        node.wait_until(lambda client: client.execute_command("CLUSTER REPLICATE", master_id))
+        node.wait_until(lambda client: client.info("replication").get("master_link_status") == "up")
+        for member in self.members:  # without their votes it is not promoted
+            member.wait_until(lambda client: node.address in str(client.execute_command("CLUSTER NODES")))
+        return node
 
     def wait_until_well(self) -> None:
         for node in self.members:
@@ -254,24 +265,19 @@ def a_cluster(*options: str, members: int = 3, tls: Papers | None = None) -> Ite
     """Masters without replicas, which serve their slots whatever the others do."""
     cli = tool("redis-cli")
     with nodes() as started:
-        ports = free_ports(2 * members)
-        for port, bus in zip(ports[:members], ports[members:], strict=True):
-            its = (
-                "--cluster-enabled",
-                "yes",
-                "--cluster-port",
-                str(bus),
-                "--cluster-node-timeout",
-                "1500",
-                "--cluster-require-full-coverage",
-                "no",
-            )
-            its += ("--tls-cluster", "yes") if tls else ()
-            started.start(*its, *FAST_AOF, *options, port=port, tls=tls)
+        of_cluster = ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--cluster-require-full-coverage", "no"]
+        of_cluster += ["--tls-cluster", "yes"] if tls else []
+
+        def start() -> Node:
+            port, bus = free_ports(2)
+            return started.start(*of_cluster, "--cluster-port", str(bus), *FAST_AOF, *options, port=port, bus=bus, tls=tls)
+
+        for _ in range(members):
+            start()
         with_tls = ["--tls", "--cacert", str(tls.ca)] if tls else []
         create = [cli, *with_tls, "--cluster", "create", *(node.address for node in started.all), "--cluster-yes"]
         done = subprocess.run(create, capture_output=True, text=True, check=False, timeout=60)
         assert done.returncode == 0, done.stdout + done.stderr
-        cluster = Cluster(started.all)
+        cluster = Cluster([*started.all], start)
         cluster.wait_until_well()
         yield cluster

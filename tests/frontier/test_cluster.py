@@ -350,3 +350,26 @@ def test_a_worker_that_starts_while_a_node_is_away_works_with_the_others(cluster
     finally:
         away.start()
         cluster.wait_until_well()
+
+
+def test_a_replica_that_steps_in_is_found_and_is_another_run(cluster: Cluster) -> None:
+    p = 7
+    master, host = cluster.node_of(key(p)), hosts()[p]
+    others = [node for node in cluster.members if node is not master]
+    replica = cluster.replica(master)
+
+    async def work(servers: Servers) -> None:
+        f = frontier_of(servers)
+        assert await f.enqueue(p, [link(host, "/a")]) == "n"
+        assert servers.run_of(key(p)) == master.run
+        assert len(servers.nodes()) == 3
+        master.kill()
+        assert await f.enqueue(p, [link(host, "/b")]) == "n"
+        assert servers.run_of(key(p)) == replica.run
+        assert len(servers.nodes()) == 3
+
+    try:
+        run(f"redis://{others[0].address}", work)
+    finally:
+        master.kill()
+        master.start()
