@@ -15,10 +15,10 @@ SET_UP = (b"HELLO", b"CLIENT", b"INFO", b"AUTH", b"SELECT")  # what a client say
 
 
 class Lossy:
-    """Redis at `server` (a unix:// address), reached by `url`, with every `every`th answer lost. `lost`: how many were."""
+    """Redis at `server` (a unix:// address), reached by `url`, with every `every`th answer lost. `lost`: how their requests began."""
 
     def __init__(self, server: str, every: int) -> None:
-        self.lost = 0
+        self.lost: list[bytes] = []
         self._server, self._every, self._answers = server.removeprefix("unix://"), every, 0
         self._folder = Path(tempfile.mkdtemp(prefix="crawlweb-lossy-"))
         self.url = f"unix://{self._folder / 'redis.sock'}"
@@ -44,7 +44,7 @@ class Lossy:
             selector.register(stack.enter_context(self._listener), selectors.EVENT_READ)
             selector.register(self._woken, selectors.EVENT_READ)
             others: dict[socket.socket, socket.socket] = {}
-            asked: set[socket.socket] = set()  # servers whose next answer counts
+            asked: dict[socket.socket, bytes] = {}  # servers whose next answer counts
             while True:
                 for key, _ in selector.select():
                     if key.fileobj == self._woken:
@@ -65,22 +65,21 @@ class Lossy:
                         data = sock.recv(1 << 20)
                         if data and key.data:
                             if not any(word in data[:64].upper() for word in SET_UP):
-                                asked.add(other)
+                                asked[other] = data[:200]
                             other.sendall(data)
                             continue
-                        if data and not self._loses(sock in asked):
-                            asked.discard(sock)
+                        if data and not self._loses(asked.pop(sock, b"")):
                             other.sendall(data)
                             continue
                     for end in (sock, other):
-                        asked.discard(end)
+                        asked.pop(end, None)
                         others.pop(end, None)
                         selector.unregister(end)
                         end.close()
 
-    def _loses(self, counts: bool) -> bool:
-        self._answers += counts
-        if not counts or self._answers % self._every:
+    def _loses(self, request: bytes) -> bool:
+        self._answers += bool(request)
+        if not request or self._answers % self._every:
             return False
-        self.lost += 1
+        self.lost.append(request)
         return True
