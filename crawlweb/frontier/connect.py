@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, cast
 from urllib.parse import urlsplit
 
 from redis.asyncio import Redis
-from redis.asyncio.connection import Connection, ConnectionPool, SSLConnection, parse_url
+from redis.asyncio.connection import BlockingConnectionPool, Connection, SSLConnection, parse_url
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel, SentinelManagedConnection, SentinelManagedSSLConnection
 from redis.backoff import NoBackoff
@@ -26,6 +26,8 @@ from .cluster import Address, Cluster, Server, nodes_of
 from .server import CLIENT_NAME
 
 Hook = Callable[[Any], Awaitable[None]]
+CONNECTIONS = 32  # to a server: what is more waits for one; redis-py refuses what goes beyond 100 with an error (8.1)
+CONNECTIONS_OF_SENTINELS = 10_000
 SENTINEL_S = 2.0  # a Sentinel answers so soon, or the next is asked
 
 
@@ -118,11 +120,13 @@ class _Clients:
         if place.service:
             kind = SentinelManagedSSLConnection if kind is SSLConnection else SentinelManagedConnection
             self.sentinel = cast(Any, Sentinel)(place.addresses, sentinel_kwargs=of_sentinels)
+            options.setdefault("max_connections", CONNECTIONS_OF_SENTINELS)  # redis-py has no pool of theirs that waits
         self._options = {**options, "connection_class": _leaving(kind)}
 
     def of(self, address: Address | None) -> Server:
         where = {} if address is None else {"host": address[0], "port": address[1]}
-        return Server(lambda hook: Redis.from_pool(ConnectionPool(**{"redis_connect_func": hook, **self._options, **where})), self._changed)
+        pool = {"max_connections": CONNECTIONS, "timeout": None, **self._options, **where}
+        return Server(lambda hook: Redis.from_pool(BlockingConnectionPool(**{"redis_connect_func": hook, **pool})), self._changed)
 
     async def first(self) -> Server:
         """The first that answers; the last error if none does."""

@@ -298,3 +298,17 @@ def test_a_service_that_sentinels_do_not_know_stops_the_start(started: Nodes) ->
 def test_several_addresses_are_those_of_a_cluster(started: Nodes) -> None:
     one, two = started.start(), started.start()
     assert "no Redis Cluster answers" in refusal(f"redis://{one.address},{two.address}")
+
+
+def test_calls_beyond_the_connections_wait_for_one(redis_url: str) -> None:
+    async def main() -> tuple[int, int]:
+        servers = await Servers.connect(redis_url, {})
+        try:
+            answers = await asyncio.gather(*(servers.redis.ping() for _ in range(300)))
+            return sum(answers), len(await servers.redis.client_list())
+        finally:
+            await servers.close()
+
+    answered, connections = asyncio.run(main())
+    assert answered == 300
+    assert connections <= 33
