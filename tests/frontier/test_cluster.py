@@ -108,9 +108,10 @@ def test_what_is_the_whole_crawl_s_is_agreed_on_at_one_node(cluster: Cluster) ->
         await second.refresh_scope()
         assert second.scope == {"a.org", "b.org"}
         pages = [n.to_bytes(16, "big") for n in range(3 << 64, (3 << 64) + 3)]
-        assert (await first.permits(1, pages[:1], 60.0)) == ([True], 0)
-        await first.spend(pages[:1], [])
-        assert (await second.permits(1, [(9 << 64).to_bytes(16, "big")], 60.0)) == ([False], 1)
+        assert (await first.permits(1, pages[:1])).allowed == [True]
+        assert (await first.spend(1, pages[:1])).allowed == [True]
+        room = await second.permits(1, [(9 << 64).to_bytes(16, "big")])
+        assert (room.allowed, room.stored) == ([False], 1)
 
     run(cluster.url, work)
 

@@ -141,8 +141,9 @@ def test_a_user_with_the_rights_that_the_docs_name_can_do_all(redis_url: str, ca
             await meta.say_seeding(False)
             await meta.widen_scope(["a.org"])
             await meta.refresh_scope()
-            await meta.permits(3, [b"k" * 16], 60.0)
-            await meta.spend([b"k" * 16], [b"l" * 16])
+            await meta.permits(3, [b"k" * 16, b"l" * 16])
+            await meta.spend(3, [b"k" * 16])
+            await meta.end_pages(3, [b"k" * 16], [b"l" * 16])
             await f.read_clock()
             p = f.partition_of("a.org")
             assert await f.enqueue(p, [link("a.org", f"/{n}") for n in range(80)]) == "n" * 80
@@ -226,7 +227,7 @@ def test_calls_wait_while_the_server_is_a_replica(redis_url: str, caplog: pytest
 
         with caplog.at_level(logging.WARNING):
             connected(redis_url, work)
-    assert "again in" in caplog.text
+    assert "Redis answers again" in caplog.text
 
 
 # -- Sentinels -------------------------------------------------------------------------------------------------------------
