@@ -40,6 +40,8 @@ from .worker import Worker
 
 logger = logging.getLogger(__name__)
 
+START_S = 5.0  # a Redis that is started again while a worker starts is waited for
+
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
@@ -94,7 +96,7 @@ class Crawl:
             self._server = PrivateServer(Path(config.data_dir), config.redis_binary)
             await asyncio.to_thread(self._server.start)
             url = self._server.url
-        self._servers = await Servers.connect(url, redis_params, config.redis_cluster)
+        self._servers = await Servers.connect(url, redis_params, config.redis_cluster, START_S)
         limits = Limits(
             min_delay_s=config.min_delay_s,
             latency_factor=config.latency_factor,

@@ -371,7 +371,10 @@ def test_leases_of_a_server_that_changed_under_the_call_are_given_back(server: P
     run(server, work, capacity=0)
 
 
-def test_leases_last_longer_and_are_not_reclaimed_after_a_silence(server: Perishable) -> None:
+def test_leases_last_longer_and_are_not_reclaimed_after_a_silence(server: Perishable, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (frontier_module, worker_module):
+        monkeypatch.setattr(module, "CALM_S", 5.0)  # as it is, however loaded the machine
+
     async def work(desk: Desk) -> None:
         desk.allow("h.org")
         await desk.sent(link("h.org"))

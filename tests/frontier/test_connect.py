@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, cast
 
 import pytest
+from perishable import Perishable, perishable
 from redis import Redis
 from redis.exceptions import ResponseError
 from rig import link
@@ -313,3 +314,18 @@ def test_calls_beyond_the_connections_wait_for_one(redis_url: str) -> None:
     answered, connections = asyncio.run(main())
     assert answered == 300
     assert connections <= 33
+
+
+def test_a_server_that_is_about_to_start_is_waited_for(redis_server: Any) -> None:
+    async def main(server: Perishable) -> None:
+        connecting = asyncio.ensure_future(Servers.connect(server.url, {}, patience_s=30))
+        await asyncio.sleep(0.1)
+        assert not connecting.done()
+        await asyncio.to_thread(server.start)
+        await (await connecting).close()
+
+    with perishable(redis_server.binary) as server:
+        server.kill()
+        with pytest.raises(ConfigError, match="REDIS_URL"):
+            asyncio.run(Servers.connect(server.url, {}, patience_s=0.1))
+        asyncio.run(main(server))
