@@ -81,7 +81,8 @@ KEYS = (
         "members",
         "crawl",
         "hash",
-        "worker → JSON of what it says of itself; `:changed`: when one joined or left; `:over`: the crawl is drained, of so many URLs",
+        "worker → JSON of what it says of itself; `:changed`: when one joined or left; `:per_min`: leases a minute of all; `:over`: the "
+        "crawl is drained, of so many URLs",
     ),
     Key("pages", "crawl", "set", "8-byte keys of pages stored, where `max_pages` limits the crawl"),
     Key("permits", "crawl", "zset", "URL keys being fetched under `max_pages`, by expiry, ms"),
