@@ -98,13 +98,22 @@ class Worker:
         self._order = itertools.count()
         self.members = Members(frontier)
         self._rota = Rota(frontier.partitions, frontier.limits.look_ahead_s, POLL_MAX_S, random.Random())
-        leases = self.in_hand.__len__
-        self._share = Share(self.members, frontier.worker, frontier.partitions, self._rota, lambda: not self._is_idle, leases, gauge)
+        self._share = Share(
+            self.members,
+            frontier.worker,
+            frontier.partitions,
+            self._rota,
+            busy=lambda: not self._is_idle,
+            in_hand=lambda: len(self.in_hand),
+            leases=lambda: self._leased,
+            gauge=gauge,
+        )
         self._tasks: set[asyncio.Task[Any]] = set()
         self._wake_at: asyncio.TimerHandle | None = None
         self._started = 0.0
         self._polls = 0  # lease calls on their way, until their leases are jobs
-        self._leased = self._waits_for_seeds = False
+        self._leased = 0
+        self._waits_for_seeds = False
         self._failed = False  # Redis gave an answer that is an error
         self._under_way: set[int] = set()  # renewals by partition, -1: what is the crawl's
         self._resolving: dict[str, Job] = {}  # whose address is being looked up, by token
@@ -260,7 +269,7 @@ class Worker:
             for lease in leases:
                 self.in_hand[lease.token] = lease
             self._count("leases", len(leases))
-            self._leased = self._leased or bool(leases)
+            self._leased += len(leases)
             await self._admit(leases)
         finally:
             self._polls -= 1

@@ -86,7 +86,8 @@ KEYS = (
         "members",
         "crawl",
         "hash",
-        "worker → JSON of what it says of itself; `:changed`: when one joined or left; `:over`: the crawl is drained, of so many URLs",
+        "worker → JSON of what it says of itself; `:changed`: when one joined or left; `:per_min`: leases a minute of all; `:over`: the "
+        "crawl is drained, of so many URLs",
     ),
     Key("inbox", "crawl", "list", "seeds that were given before the crawl's first worker"),
     Key("inbox:<name>", "crawl", "any", "beside it: as beside a key of start URLs"),
