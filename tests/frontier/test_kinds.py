@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from rig import Rig, link
 
@@ -9,6 +11,7 @@ from crawlweb.errors import ConfigError, FrontierError
 from crawlweb.frontier.keys import KEYS
 from crawlweb.frontier.kinds import refuse_foreign_crawl, refuse_foreign_partitions
 from crawlweb.frontier.meta import Meta
+from crawlweb.frontier.rows import EXACT, NORMAL, Lease, Override
 
 CRAWL = {f"{{t}}:{key.name}": key.kind for key in KEYS if key.scope == "crawl" and "<" not in key.name}
 PARTITION = {f"{{t:0}}:{key.name}": key.kind for key in KEYS if key.scope == "partition" and "<" not in key.name}
@@ -62,3 +65,32 @@ def test_a_key_that_stops_a_call_is_named(rig: Rig) -> None:
     rig.sync.set("{t:0}:ctr", "x")
     with pytest.raises(FrontierError, match=r"the key \{t:0\}:ctr is of type string, wanted: hash"):
         rig.enqueue(link("a.org"))
+
+
+NEW = [link(f"h{n}.org", f"/new{i}", how=EXACT if i == 0 else NORMAL) for n in range(12) for i in range(3)]
+STEPS: dict[str, Callable[[Rig, list[Lease]], object]] = {
+    "enqueue": lambda rig, _: rig.enqueue(*NEW),
+    "lease": lambda rig, _: (rig.later(5_000), rig.lease(10)),
+    "reclaim": lambda rig, _: (rig.later(500_000), rig.lease(10)),
+    "complete": lambda rig, leases: [rig.complete(lease) for lease in leases],
+    "retry": lambda rig, leases: [rig.complete(lease, "r", wait_s=100.0, arg=(5, "x")) for lease in leases],
+    "release": lambda rig, leases: [rig.complete(lease, "l", None, wait_s=200.0) for lease in leases],
+    "bury": lambda rig, leases: [rig.complete(lease, "x", arg="bad") for lease in leases],
+    "renew": lambda rig, leases: rig.run(rig.f.renew(leases)),
+    "override": lambda rig, _: rig.run(rig.f.override("h1.org", Override(pause_until=2_000_000_000))),
+    "count": lambda rig, _: rig.run(rig.f.counts()),
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_no_step_of_a_partition_is_stopped_by_a_key_that_comes_into_its_way(rig: Rig, step: str) -> None:
+    for key in PARTITION:
+        if key == "{t:0}:ctr":
+            continue
+        rig.sync.flushall()
+        rig.at(1_000_000_000)
+        rig.enqueue(*(link(f"h{n}.org", f"/{i}", how=EXACT if i == 0 else NORMAL) for n in range(6) for i in range(3)))
+        leases = rig.lease(3)
+        rig.sync.delete(key)
+        rig.sync.set(key, "x")
+        STEPS[step](rig, leases)
