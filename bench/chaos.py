@@ -14,6 +14,7 @@ line says whether it holds, the last whether all do; so does the exit status.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import tempfile
 from collections import Counter
@@ -93,8 +94,10 @@ def main() -> int:
     parser.add_argument("--every-s", type=float, default=5.0, help="between two blows at workers")
     parser.add_argument("--away-s", type=float, default=1.0, help="how long a Redis server stays away")
     parser.add_argument("--wait-s", type=float, default=900.0, help="for the end")
-    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="logs and data go here, and stay")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="logs and data go here, the web's log as well, and stay")
     options = parser.parse_args()
+    if options.keep and options.keep.exists() and any(options.keep.iterdir()):
+        parser.error(f"--keep {options.keep}: is not empty")
 
     with ExitStack() as stack:
         folder = options.keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
@@ -105,6 +108,8 @@ def main() -> int:
         chaos.run()
         found = account(chaos)
         proofs = verdict(chaos, found)
+        if options.keep:
+            (folder / "web.jsonl").write_text("".join(json.dumps(visit) + "\n" for visit in sorted(web.visits())))
     print()
     table(chaos, found)
     print()

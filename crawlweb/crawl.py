@@ -18,7 +18,7 @@ from .frontier.accounts import Accounts
 from .frontier.connect import Servers, shown
 from .frontier.frontier import Frontier
 from .frontier.kinds import refuse_foreign_crawl, refuse_foreign_partitions
-from .frontier.memory import Level, MemoryWatch, evicting
+from .frontier.memory import Level, MemoryWatch, evicting, keeps_a_log
 from .frontier.meta import Agreed, Meta
 from .frontier.rows import NORMAL, Lease, Limits, Link
 from .frontier.server import PrivateServer, Revival
@@ -39,6 +39,8 @@ from .store.warc import WarcWriter, repair
 from .worker import Worker
 
 logger = logging.getLogger(__name__)
+
+START_S = 5.0  # a Redis that is started again while a worker starts is waited for
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,7 @@ class Crawl:
             self._server = PrivateServer(Path(config.data_dir), config.redis_binary)
             await asyncio.to_thread(self._server.start)
             url = self._server.url
-        self._servers = await Servers.connect(url, redis_params, config.redis_cluster)
+        self._servers = await Servers.connect(url, redis_params, config.redis_cluster, START_S)
         limits = Limits(
             min_delay_s=config.min_delay_s,
             latency_factor=config.latency_factor,
@@ -115,6 +117,7 @@ class Crawl:
             logger.warning("the public suffix list is of %s: before the next crawl, pip install -U publicsuffixlist", SUFFIX_LIST_DATE)
         try:
             await self._refuse_eviction(memory, url)
+            await self._warn_of_volatility()
             start_keys = [inbox(self.frontier)]
             if start_urls and start_urls.key:
                 start_keys.append(StartKey(self.frontier, start_urls.key, kind=start_urls.kind))
@@ -140,6 +143,7 @@ class Crawl:
             address_of=self.hooks.address_of,
             dropped=self.hooks.dropped,
             crawl_delay_cap_s=config.crawl_delay_cap_s,
+            stuck_s=config.stuck_s,
             memory=memory,
             pace=Pace(self.frontier, config.redis_calls_per_s, self.hooks.gauge),
             gauge=self.hooks.gauge,
@@ -230,6 +234,14 @@ class Crawl:
         for server in memory.servers:
             if server.evicts:
                 raise ConfigError(f"REDIS_URL={shown(url)}: {evicting(server.policy)}")
+
+    async def _warn_of_volatility(self) -> None:
+        with contextlib.suppress(FrontierError):  # it does not tell
+            if not all([await keeps_a_log(self.frontier, node) for node in self._servers.nodes()]):
+                logger.warning(
+                    "Redis keeps no append-only file: if it dies, everything since its last snapshot is lost, and what was done since "
+                    "then is done again; set appendonly to yes (redis.conf, CONFIG SET, or the provider's parameters)"
+                )
 
     async def _open_store(self) -> None:
         folder, config = self.folder / "warc", self.config

@@ -16,6 +16,7 @@ MODES = ("once", "continuous")
 SEEN = ("bloom", "exact")
 MOST_FALSE_POSITIVES = 0.1
 MOST_PARTITIONS = 65_536
+MOST_PAGES = 10**15  # and depth
 _EMAIL = re.compile(r"[\w!#$%&'*+/=?^`{|}~.-]+@[\w.-]+", re.ASCII)  # RFC 5322 §3.4.1, without quoted and literal forms
 
 
@@ -68,6 +69,9 @@ class Config:
     )
     crawl_delay_cap_s: float = _row(60.0, "a robots.txt's crawl-delay is honoured up to this; a larger one counts as this", unit="s", low=0)
     lease_s: float = _row(60.0, "a worker that dies gives its URLs back after this; at least 3 times DOWNLOAD_TIMEOUT", unit="s", low=1)
+    stuck_s: float = _row(
+        3600.0, "a page whose callbacks and pipelines take longer is left to others: its lease is not renewed any more", unit="s", low=1
+    )
     give_up_s: float = _row(3600.0, "mode `once`: an origin that fails, or has no robots.txt, for so long is given up", unit="s", low=0)
     dns_servers: tuple[str, ...] = _row((), "name servers, `address:port`; empty: the system's")
     dns_ttl_min_s: float = _row(60.0, "an address is kept at least so long, whatever its time to live; a day at most", unit="s", low=0)
@@ -133,9 +137,7 @@ class Config:
     )
     start_urls_as_set: bool = _row(False, "it must be a set; else its type is found out", name="REDIS_START_URLS_AS_SET")
     start_urls_as_zset: bool = _row(False, "it must be a zset, highest scores first", name="REDIS_START_URLS_AS_ZSET")
-    start_urls_batch_size: int = _row(
-        500, "entries that a worker takes at a time; 1,000 at most", low=1, name="REDIS_START_URLS_BATCH_SIZE"
-    )
+    start_urls_batch_size: int = _row(200, "entries that a worker takes at a time; 500 at most", low=1, name="REDIS_START_URLS_BATCH_SIZE")
     redis_encoding: str = _row("utf-8", "encoding of start URLs there", name="REDIS_ENCODING")
 
 

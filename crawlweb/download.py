@@ -181,12 +181,13 @@ class _Attempt:
         self.address = self._address_given() or await self._handler.resolver.resolve(url.hostname)
         self._check_time(until, deadline)
         await self._connect(url, self.address, until)
-        self._check_time(until, deadline)
         self._request_head = request_head(self._request, url, self._handler.from_email)
+        data = self._request_head + self._request.body
         self.exchange.on_first_byte = self._take_latency
         self._fetched_at = time.time()
+        self._check_time(until, deadline)  # the write that follows is the kernel's at once
         self.sent = True
-        self.exchange.send(self._request_head + self._request.body)
+        self.exchange.send(data)
         await self.exchange.done
 
     def _address_given(self) -> Address | None:

@@ -19,7 +19,8 @@ class Job:
     """A lease and what to do with it: fetch its page, or (`robots_url`) the robots.txt of `origin`, which must be known first.
 
     `robots_host`: the host of that origin. `stale_robots`: an old copy, `has_stale`: there is one.
-    `ip`: the address whose turn was taken, usable until `ip_until` (boottime).
+    `ip`: the address whose turn was taken, usable until `ip_until` (boottime). `begun`: boottime when the engine got it; `stuck`: 1 after
+    it was said that it is there for long, 2 when its lease is not renewed any more; `is_late`: its lease was gone when its response came.
     """
 
     lease: Lease
@@ -31,6 +32,9 @@ class Job:
     stale_robots: robots.Answer | None = None
     ip: str = ""
     ip_until: float = math.inf
+    begun: float = math.inf
+    stuck: int = 0
+    is_late: bool = False
     ticket: Ticket = field(default_factory=Ticket)
 
     @property

@@ -9,7 +9,7 @@ import asyncio
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 from .errors import FrontierFull
 from .frontier.frontier import Frontier
@@ -25,8 +25,6 @@ WAYS = 8  # keys of a set of the cache
 SET_BYTES = 16 * WAYS
 PROTECTED_BYTES = SET_BYTES // 2  # of the keys that were asked for again
 
-Ended: TypeAlias = "tuple[Outcome, bytes | None]"  # an outcome, and the key under which its page counts for max_pages
-
 
 def flush_s(min_delay_s: float) -> float:
     """Seconds that things wait to be sent."""
@@ -39,7 +37,6 @@ class Ticket:
 
     left: int = 0
     outcome: Outcome | None = None
-    key: bytes | None = None  # of the page, if it counts for max_pages
 
 
 class RecentKeys:
@@ -83,8 +80,8 @@ class Told:
     that was not queued, since its URL is known."""
 
     arrived: Callable[[int], None]
-    completing: Callable[[Sequence[Ended]], Awaitable[None]]
-    completed: Callable[[int, Sequence[Ended], str], None]
+    completing: Callable[[Sequence[Outcome]], Awaitable[None]]
+    completed: Callable[[int, Sequence[Outcome], str], None]
     dropped: Callable[[dict[str, object]], None]
     count: Callable[..., None]
     spawn: Callable[[Coroutine[Any, Any, None]], None]
@@ -98,7 +95,7 @@ class Outbox:
         self._frontier, self._told, self._memory, self._pace = frontier, told, memory, pace
         self._links: dict[int, deque[tuple[Link, Ticket]]] = defaultdict(deque)
         self._seeds: dict[int, deque[tuple[Link, Ticket]]] = defaultdict(deque)  # wait while Redis is full: they can be given again
-        self._outcomes: dict[int, deque[Ended]] = defaultdict(deque)
+        self._outcomes: dict[int, deque[Outcome]] = defaultdict(deque)
         self._flushing: set[tuple[str, int]] = set()
         self._keys_cached = keys_cached
         self._recent = RecentKeys(keys_cached)
@@ -143,9 +140,9 @@ class Outbox:
 
         self._told.spawn(held())
 
-    def finish(self, ticket: Ticket, outcome: Outcome, page_key: bytes | None) -> None:
+    def finish(self, ticket: Ticket, outcome: Outcome) -> None:
         """The page of a ticket has left the engine."""
-        ticket.outcome, ticket.key = outcome, page_key
+        ticket.outcome = outcome
         if not ticket.left:
             self._settle(ticket)
 
@@ -169,7 +166,7 @@ class Outbox:
     def _settle(self, ticket: Ticket) -> None:
         assert ticket.outcome is not None
         p = ticket.outcome.lease.partition
-        self._outcomes[p].append((ticket.outcome, ticket.key))
+        self._outcomes[p].append(ticket.outcome)
         is_urgent = ticket.outcome.pushed_back or ticket.outcome.failed  # what a server asked for must be known before a crash
         ticket.outcome = None
         if is_urgent or len(self._outcomes[p]) >= OUTCOME_BATCH:
@@ -220,7 +217,7 @@ class Outbox:
             while waiting:
                 batch = [waiting[i] for i in range(min(OUTCOME_BATCH, len(waiting)))]
                 await self._told.completing(batch)
-                answer = await self._frontier.complete(p, [outcome for outcome, _ in batch])
+                answer = await self._frontier.complete(p, batch)
                 for _ in batch:
                     waiting.popleft()
                 self._told.completed(p, batch, answer)

@@ -10,11 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
 from .frontier.frontier import Frontier
-from .frontier.meta import Meta
 from .frontier.rows import Lease
 from .job import Job
 from .records import boottime
@@ -27,13 +26,14 @@ HELD_AT_ONCE = 500
 
 
 class Recovery:
-    """`in_hand`: leases by token; `running`: jobs whose request may be under way; `forget`: what is known by heart is not to be relied on;
+    """`tell_crawl`: writes what belongs to the whole crawl again; `in_hand`: leases by token; `running`: jobs whose request may be under
+    way; `forget`: what is known by heart is not to be relied on;
     `done`: the partitions may be worked on again."""
 
     def __init__(
         self,
         frontier: Frontier,
-        meta: Meta,
+        tell_crawl: Callable[[], Awaitable[None]],
         turns: IpTurns,
         *,
         in_hand: Mapping[str, Lease],
@@ -44,23 +44,15 @@ class Recovery:
         spawn: Callable[[Coroutine[Any, Any, None]], None],
         count: Callable[..., None],
     ) -> None:
-        self._frontier, self._meta, self._turns = frontier, meta, turns
+        self._frontier, self._tell_crawl, self._turns = frontier, tell_crawl, turns
         self._in_hand, self._running, self._fetch_s = in_hand, running, fetch_s
         self._forget, self._done, self._spawn, self._count = forget, done, spawn, count
         self._doubtful: Counter[int] = Counter()  # partitions → servers' changes that are being dealt with
-        self._lost: set[str] = set()  # tokens of leases that their server lost before a request was made
         frontier.on_restart = self.begin
 
     def is_doubtful(self, partition: int) -> bool:
         """Nothing is to be leased there, nor begun."""
         return bool(self._doubtful) and self._doubtful[partition] > 0
-
-    def took(self, token: str) -> bool:
-        """The lease is lost; said once."""
-        if token not in self._lost:
-            return False
-        self._lost.discard(token)
-        return True
 
     def begin(self) -> None:
         changed = self._frontier.take_changed()
@@ -79,7 +71,7 @@ class Recovery:
         lost = sum(await _each(held, lambda p: self._hold(p, held[p])))
         runs = {self._frontier.run_of(p) for p in changed}  # an address may lie on another node of a cluster than its hosts
         await self._turns.hold_again([job for job in self._running.values() if job.ip and self._frontier.run_of_address(job.ip) in runs])
-        await self._meta.tell_again()
+        await self._tell_crawl()
         calls = await self._frontier.tell_again(changed)
         self._doubtful.subtract(changed)
         self._doubtful = +self._doubtful
@@ -96,7 +88,8 @@ class Recovery:
         for first in range(0, len(leases), HELD_AT_ONCE):
             some = leases[first : first + HELD_AT_ONCE]
             gone = await self._frontier.hold(partition, [(lease, self._request_s(lease)) for lease in some])
-            self._lost.update(lease.token for lease in gone if lease.token in self._in_hand and lease.token not in self._running)
+            for lease in gone:
+                lease.is_gone = True
             lost += len(gone)
         self._count("leases/lost", lost)
         return lost

@@ -13,14 +13,20 @@ from .records import boottime
 
 MIN_S = 0.01
 IDLE_MOST, IDLE_MOST_ALONE = 2, 4  # times `idle_s`: what others put into a partition is found no later
+EARLY = 0.8  # of the look-ahead: a partition is asked so long before its next host's time
+EARLY_SHARED, EARLY_LEAST, JITTER = 0.5, 0.1, 0.1  # where others ask too; less by EVENING for each 1 of load over the mean
+EVENING = 4.0
+SEEKING = 10.0
 
 
 class Rota:
     """`look_ahead_s`: a lease may be had so long before its not-before; `idle_s`: a partition that has nothing is asked again after this,
-    then more rarely. `asked`: something became due earlier than was said."""
+    then more rarely. `asked`: something became due earlier than was said. `load`: this worker's leases to the mean of all; where several
+    ask a partition, who has more asks later, so that the others take what it would have had."""
 
     def __init__(self, partitions: int, look_ahead_s: float, idle_s: float, rng: random.Random) -> None:
         self.asked = asyncio.Event()
+        self.load = 1.0
         self._look_ahead_s, self._idle_s, self._rng = look_ahead_s, idle_s, rng
         self._due = [math.inf] * partitions
         self._empty = [0] * partitions  # answers in a row without a lease
@@ -54,8 +60,8 @@ class Rota:
         if p not in self._pollers:
             return
         self._quiet.discard(p)
-        if in_s > 0 and self._pollers[p] > 1:  # not always before the others
-            in_s += self._rng.uniform(0.0, 0.6) * self._look_ahead_s
+        if in_s > 0 and self._pollers[p] > 1:
+            in_s += (1 - self._early(p)) * self._look_ahead_s
         at = boottime() + max(0.0, in_s)
         if at < self._due[p]:
             self._due[p] = at
@@ -83,9 +89,17 @@ class Rota:
         if leases == most:
             wait_s = 0.0
         elif next_s is not None:
-            early = 0.8 if pollers == 1 else self._rng.uniform(0.2, 0.8)  # not all at the same moment
-            wait_s = min(wait_s, max(MIN_S, next_s - self._look_ahead_s * early))
+            if pollers > 1:  # what others have in flight comes back before that
+                wait_s *= min(1.0, max(0.25, 1 + SEEKING * (self.load - 1)))
+            wait_s = min(wait_s, max(MIN_S, next_s - self._look_ahead_s * self._early(p)))
         self._due[p] = min(self._due[p], boottime() + wait_s)
+
+    def _early(self, p: int) -> float:
+        """A share of the look-ahead."""
+        if self._pollers[p] == 1:
+            return EARLY
+        early = EARLY_SHARED - EVENING * (self.load - 1) + self._rng.uniform(-JITTER, JITTER)
+        return min(EARLY, max(EARLY_LEAST, early))
 
     def again(self, p: int) -> None:
         """It could not be asked."""

@@ -286,13 +286,29 @@ class Scheduler(BaseScheduler):
     def job_of(self, request: Request | None) -> Job | None:
         return self._jobs.get(request) if request is not None else None
 
-    def answered(self, request: Request, response: Response, sent: Sent) -> bool:
-        """A response came and is stored. Is it the spider's?"""
+    def judged(self, request: Request, response: Response, sent: Sent) -> Verdict:
+        """What a response means for its URL."""
         job = self._jobs[request]
         follow = not request.meta.get("dont_redirect") and not self._wants(request, response.status)
         is_unread = "wrong_type" in response.flags or request.method == "HEAD" or ("truncated" in response.flags and not response.body)
         body = None if is_unread else response.body
-        verdict = self._judge.response(job, response.status, partial(_header, response), body, sent, follow)
+        return self._judge.response(job, response.status, partial(_header, response), body, sent, follow)
+
+    async def may_store(self, request: Request, verdict: Verdict) -> bool:
+        """False: it is a page that would be one more than max_pages. Finds out whether the lease is still ours."""
+        job, worker = self._jobs[request], self.crawl.worker
+        job.is_late = not await worker.keeps(job)
+        if not verdict.is_page or worker.limit is None or await worker.limit.counts(job.lease):
+            return True
+        released = Outcome(job.lease, "l", verdict.outcome.ended, verdict.outcome.latency_s)
+        self._verdicts[request] = Verdict(released, "pages/over_limit", is_last=False)
+        return False
+
+    def answered(self, request: Request, verdict: Verdict) -> bool:
+        """A response came and is stored. Is it the spider's? Nothing follows from one whose URL somebody else has by now."""
+        job = self._jobs[request]
+        if job.is_late:
+            verdict = replace(verdict, stat=None if verdict.link else verdict.stat, link=None, is_last=False)
         if verdict.link is not None:
             if job.robots_url or self.crawl.scope.contains(Target(verdict.link.entry.url, verdict.link.key, verdict.link.host)):
                 self.crawl.worker.outbox.add_links([verdict.link], job.ticket)
@@ -341,8 +357,7 @@ class Scheduler(BaseScheduler):
             self._learn(job, verdict)
         if job.lease.entry.request and verdict.outcome.way in "dx" and verdict.link is None:
             self._local.drop(job.lease.entry.request)
-        key = self.canonicalizer.url_key(job.lease.entry.url) if verdict.is_page and self.crawl.max_pages is not None else None
-        self.crawl.worker.finish(job, verdict.outcome, key)
+        self.crawl.worker.finish(job, verdict.outcome)
 
 
 def _header(response: Response, name: str) -> str | None:

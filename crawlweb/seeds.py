@@ -8,6 +8,7 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from .default_settings import MOST_PAGES
 from .errors import ConfigError
 from .frontier.rows import EXACT, Link
 from .policy.canonical import Canonicalizer
@@ -44,7 +45,7 @@ def _natural(name: str, value: Any, least: int) -> int | None:
         number = int(str(value))
     except (TypeError, ValueError):
         number = least - 1
-    if number < least:
+    if not least <= number <= MOST_PAGES:
         raise ConfigError(f"{name}={value!r}: a whole number of at least {least} expected")
     return number
 

@@ -5,20 +5,26 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
+import random
 from collections.abc import Callable
 
 from .errors import FrontierError
 from .frontier.members import BEAT_S, Members
 from .policy.owners import assign
+from .records import boottime
 from .rota import Rota
 
 logger = logging.getLogger(__name__)
 
+SMOOTH_S = 10.0
+FEW = 20  # leases a minute more or less are chance
 WHOLE = 30  # of so many beats one asks for the whole list
 
 
 class Share:
-    """`busy`: has this worker something to do, or may its partitions have? `leases`: in hand. `over`: see members.Roll."""
+    """`busy`: has this worker something to do, or may its partitions have? `in_hand`: leases; `leases`: received
+    so far. `over`: see members.Roll."""
 
     def __init__(
         self,
@@ -27,15 +33,17 @@ class Share:
         partitions: int,
         rota: Rota,
         busy: Callable[[], bool],
+        in_hand: Callable[[], int],
         leases: Callable[[], int],
         gauge: Callable[[str, float], None] = lambda *_: None,
     ) -> None:
         self.over: int | None = None
         self._members, self._worker, self._partitions, self._rota = members, worker, partitions, rota
-        self._busy, self._leases, self._gauge = busy, leases, gauge
+        self._busy, self._in_hand, self._leases, self._gauge = busy, in_hand, leases, gauge
         self._workers: tuple[str, ...] = ()
         self._said_busy, self._others_busy = True, True
         self._left = False
+        self._per_min, self._measured, self._counted = 0.0, boottime(), 0
         self._calling = asyncio.Lock()  # a beat that overtook the leave would undo it
         self._early = asyncio.Event()
 
@@ -69,7 +77,7 @@ class Share:
                 self._said_busy = self._others_busy = False
             beats += 1
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._early.wait(), BEAT_S)
+                await asyncio.wait_for(self._early.wait(), BEAT_S * random.uniform(0.8, 1.0))  # not all at the same moment
 
     async def leave(self) -> None:
         """The others take over at once."""
@@ -83,10 +91,19 @@ class Share:
             if self._left:
                 return
             busy = self._busy()
-            roll = await self._members.beat(busy, self._leases(), whole)
+            self._measure()
+            roll = await self._members.beat(busy, self._in_hand(), round(self._per_min), whole)
         self._said_busy, self._others_busy, self.over = busy, roll.busy > int(busy), roll.over
+        self._rota.load = (self._per_min + FEW) / (roll.per_min / max(1, len(roll.workers)) + FEW)
         if roll.workers != self._workers:
             await self._divide(roll.workers)
+
+    def _measure(self) -> None:
+        now, leases = boottime(), self._leases()
+        passed_s = max(1e-3, now - self._measured)
+        per_min = 60 * (leases - self._counted) / passed_s
+        self._per_min += (per_min - self._per_min) * (1 - math.exp(-passed_s / SMOOTH_S))
+        self._measured, self._counted = now, leases
 
     async def _divide(self, workers: tuple[str, ...]) -> None:
         is_alone = workers == (self._worker,)

@@ -37,7 +37,10 @@ STATS = {
     "crawlweb/leases": "leases received",
     "crawlweb/leases/returned": "leases given back unfetched",
     "crawlweb/leases/lost": "leases that a Redis server lost when it was started again, or another took its place",
-    "crawlweb/leases/late": "leases that had run out when their page was finished",
+    "crawlweb/leases/late": "leases that had run out when their page was finished: another worker has the URL",
+    "crawlweb/leases/stuck": "pages that were in callbacks and pipelines for 10 minutes",
+    "crawlweb/leases/abandoned": "such pages after `CRAWLWEB_STUCK_S`: another worker gets the URL",
+    "crawlweb/pages/over_limit": "pages that were fetched and not stored, since `max_pages` was reached meanwhile",
     "crawlweb/robots/fetched/<decision>": (
         "robots.txt answers: rules, allow, redirect, redirect_other_host, unreachable, unreachable_allow (after 30 days), "
         "stale (an old copy holds), defer (429); no rules because of a redirect that is too_many, loop, invalid"

@@ -18,10 +18,11 @@ from .errors import FrontierError, FrontierFull
 from .frontier.frontier import CALM_S, Frontier
 from .frontier.members import Members
 from .frontier.memory import MemoryWatch
-from .frontier.meta import SEEDING_S, Meta
+from .frontier.meta import Meta
 from .frontier.rows import Counts, Lease, Link, Outcome
 from .job import ROBOTS_FOR, Job, robots_requested
-from .outbox import FLUSH_S, Ended, Outbox, Told
+from .limit import PageLimit
+from .outbox import FLUSH_S, Outbox, Told
 from .pace import Pace
 from .policy import robots
 from .policy.hosts import is_on_host, name_of
@@ -42,15 +43,17 @@ POLLS_AT_ONCE = 16
 HUNG_S = 0.25  # a partition that takes longer to answer does not hold back the others
 NEVER_SEEDED_S = 60.0
 PASS_S, PASS_MOST_S = 0.5, 4.0  # between two looks at all partitions, where nobody knows of anything to do and yet something is pending
+RENEW_S = 2.0  # well within the time that nobody reclaims after a silence of Redis
 CLOSE_S = 30.0
 CANCEL_S = 2.0
+STUCK_SAID_S = 600.0  # a page that is in callbacks and pipelines for so long is worth a warning
 SHOWN_S = 0.005  # the time to look at what comes next on a host that disallows much
 
 
 class Worker:
     """`capacity`: leases in hand at a time. `address_of`: of a host name, '' where no clock of its address is in force. `wake` is called
     when `next_job` may have something, `ended` when the crawl is over (why); `starting`: is the spider still giving start requests?
-    `dropped`: a request will not come back."""
+    `dropped`: a request will not come back; `stuck_s`: the lease of a page that the engine has for so long is not renewed any more."""
 
     def __init__(
         self,
@@ -70,6 +73,7 @@ class Worker:
         dropped: Callable[[dict[str, object]], None] = lambda _: None,
         address_of: Callable[[str], Awaitable[str]] | None = None,
         crawl_delay_cap_s: float = robots.CRAWL_DELAY_CAP_S,
+        stuck_s: float = 3600.0,
         memory: MemoryWatch | None = None,
         pace: Pace | None = None,
         gauge: Callable[[str, float], None] = lambda *_: None,
@@ -84,8 +88,9 @@ class Worker:
         self.in_hand: dict[str, Lease] = {}
         self.seeding = 0
         self.starts: Starts | None = None  # where start URLs come from outside
-        self._capacity, self._fetch_s, self._once, self._max_pages = capacity, fetch_s, once, max_pages
-        self._wake, self._ended, self._count, self._url_key, self._starting = wake, ended, count, url_key, starting
+        self._capacity, self._fetch_s, self._once, self._stuck_s = capacity, fetch_s, once, stuck_s
+        self.limit = None if max_pages is None else PageLimit(meta, max_pages, url_key, self.run)
+        self._wake, self._ended, self._count, self._starting = wake, ended, count, starting
         self._address_of = address_of
         self.rulebook = Rulebook(frontier, count, crawl_delay_cap_s)
         self._turns = IpTurns(frontier, self._turn_came, self._turn_refused)
@@ -93,23 +98,31 @@ class Worker:
         self._order = itertools.count()
         self.members = Members(frontier)
         self._rota = Rota(frontier.partitions, frontier.limits.look_ahead_s, POLL_MAX_S, random.Random())
-        leases = self.in_hand.__len__
-        self._share = Share(self.members, frontier.worker, frontier.partitions, self._rota, lambda: not self._is_idle, leases, gauge)
+        self._share = Share(
+            self.members,
+            frontier.worker,
+            frontier.partitions,
+            self._rota,
+            busy=lambda: not self._is_idle,
+            in_hand=lambda: len(self.in_hand),
+            leases=lambda: self._leased,
+            gauge=gauge,
+        )
         self._tasks: set[asyncio.Task[Any]] = set()
         self._wake_at: asyncio.TimerHandle | None = None
         self._started = 0.0
         self._polls = 0  # lease calls on their way, until their leases are jobs
-        self._leased = self._waits_for_seeds = False
+        self._leased = 0
+        self._waits_for_seeds = False
         self._failed = False  # Redis gave an answer that is an error
-        self._full = False  # max_pages are stored
         self._under_way: set[int] = set()  # renewals by partition, -1: what is the crawl's
         self._resolving: dict[str, Job] = {}  # whose address is being looked up, by token
-        self._permits: dict[str, bytes] = {}  # of leases, by token
-        self._running: dict[str, Job] = {}  # jobs given out, by token
+        self._running: dict[str, Job] = {}  # what the engine has, by token
+        self._finished: set[str] = set()  # tokens whose outcomes are not sent yet
         self._aside: list[Job] = []  # their partition's server has changed
         self._recovery = Recovery(
             frontier,
-            meta,
+            self._tell_again,
             self._turns,
             in_hand=self.in_hand,
             running=self._running,
@@ -144,21 +157,24 @@ class Worker:
             if self._recovery.is_doubtful(job.lease.partition):
                 self._aside.append(job)
                 continue
-            if self._full or job.until - now < self._fetch_s or self._recovery.took(job.lease.token):
+            if self._full or job.lease.is_gone or job.until - now < self._fetch_s:
                 self.give_back(job)
                 continue
+            job.begun = now
             self._running[job.lease.token] = job
             return job
         if self._jobs:
             self._wake_in(self._jobs[0][0] - now)
         return None
 
-    def finish(self, job: Job, outcome: Outcome, page_key: bytes | None = None) -> None:
-        """The page of a job has left the engine. `page_key`: it counts for max_pages under this key."""
-        self._running.pop(job.lease.token, None)
+    def finish(self, job: Job, outcome: Outcome) -> None:
+        """The page of a job has left the engine."""
+        token = job.lease.token
         if job.ip:
-            self._turns.end(job.ip, job.lease.token, outcome.ended)
-        self.outbox.finish(job.ticket, outcome, page_key)
+            self._turns.end(job.ip, token, outcome.ended)
+        self._running.pop(token, None)
+        self._finished.add(token)
+        self.outbox.finish(job.ticket, outcome)
 
     def tell(self, job: Job, news: Callable[[Lease], Outcome]) -> None:
         """The job is complete only when the host whose robots.txt it fetched knows."""
@@ -183,23 +199,25 @@ class Worker:
         """Start URLs that the frontier does not have yet."""
         return self.starts is not None and await self.starts.anything_outside()
 
+    @property
+    def _full(self) -> bool:
+        return self.limit is not None and self.limit.full
+
     # -- outcomes out -------------------------------------------------------------------------------------------------
 
-    async def _completing(self, batch: Sequence[Ended]) -> None:
-        """Permits become pages before the URLs are complete: after a crash in between, the page is fetched again and counted once."""
-        if self._max_pages is not None:
-            permits = [(self._permits.pop(outcome.lease.token, None), key) for outcome, key in batch]
-            await self.meta.spend([key for _, key in batch if key], [permit for permit, key in permits if permit and not key])
+    async def _completing(self, batch: Sequence[Outcome]) -> None:
+        if self.limit is not None:
+            await self.limit.end(batch)
 
-    def _completed(self, p: int, batch: Sequence[Ended], answer: str) -> None:
-        for (outcome, _), letter in zip(batch, answer, strict=True):
+    def _completed(self, p: int, batch: Sequence[Outcome], answer: str) -> None:
+        for outcome, letter in zip(batch, answer, strict=True):
             self.in_hand.pop(outcome.lease.token, None)
-            self._recovery.took(outcome.lease.token)
+            self._finished.discard(outcome.lease.token)
             if letter != "k":
                 self._count("leases/late" if letter == "g" else "dead")
             if letter == "x" and outcome.lease.entry.request:
                 self._dropped(outcome.lease.entry.request)
-        free_now = not self.in_hand or any(outcome.ended is None for outcome, _ in batch)
+        free_now = not self.in_hand or any(outcome.ended is None for outcome in batch)
         self._ask(p, 0 if free_now else self.frontier.limits.min_delay_s - self.frontier.limits.look_ahead_s)
 
     # -- leases in ------------------------------------------------------------------------------------------------------
@@ -213,8 +231,12 @@ class Worker:
             if not self.memory.has_room:
                 await self.memory.room()
                 continue
+            if self.limit is not None:
+                await self.limit.room()
             rota.asked.clear()
             free = self._capacity - len(self.in_hand)
+            if self.limit is not None:
+                free = min(free, self.limit.leases)
             until_due_s = rota.until_due_s()
             if free > 0 and until_due_s <= 0:
                 some = rota.due(min(free, POLLS_AT_ONCE, await self.pace.room()))
@@ -236,7 +258,7 @@ class Worker:
         self._polls += 1
         try:
             try:
-                may_reclaim = boottime() - max(self._started, self.frontier.back_at) >= CALM_S  # others may be about to renew theirs
+                may_reclaim = boottime() - max(self._started, self.frontier.outage.back_at) >= CALM_S  # others may be about to renew theirs
                 next_s, leases = await self.frontier.lease(p, most, may_reclaim)
             except FrontierFull:
                 self._rota.again(p)
@@ -247,7 +269,7 @@ class Worker:
             for lease in leases:
                 self.in_hand[lease.token] = lease
             self._count("leases", len(leases))
-            self._leased = self._leased or bool(leases)
+            self._leased += len(leases)
             await self._admit(leases)
         finally:
             self._polls -= 1
@@ -259,15 +281,12 @@ class Worker:
             self._count("quarantined")
             self.finish(Job(lease, ""), Outcome(lease, "q", arg="host"))
         leases = [lease for lease in leases if lease not in foreign] if foreign else leases
-        if self._max_pages is not None and leases:
-            keys = [self._url_key(lease.entry.url) for lease in leases]
-            allowed, stored = await self.meta.permits(self._max_pages, keys, self.frontier.limits.lease_s)
-            self._full = stored >= self._max_pages
-            self._permits.update((lease.token, key) for lease, key, ok in zip(leases, keys, allowed, strict=True) if ok)
-            for lease, ok in zip(leases, allowed, strict=True):
-                if not ok:
-                    self.finish(Job(lease, ""), Outcome(lease, "l", wait_s=1.0))
-            leases = [lease for lease, ok in zip(leases, allowed, strict=True) if ok]
+        if self.limit is not None and leases:
+            refused = await self.limit.admit(leases)
+            for outcome in refused:
+                self.finish(Job(outcome.lease, ""), outcome)
+            tokens = {outcome.lease.token for outcome in refused}
+            leases = [lease for lease in leases if lease.token not in tokens]
         kept = await self.rulebook.look_up(lease for lease in leases if ROBOTS_FOR not in lease.entry.request)
         for lease in leases:
             self._make_job(lease, kept.get(robots.origin_of(lease.entry.url), Kept()))
@@ -343,17 +362,68 @@ class Worker:
             self._ask(p, 0)
         self._wake()
 
+    async def _tell_again(self) -> None:
+        await self.meta.tell_again()
+        if self.limit is not None:
+            await self.limit.replay()
+
+    # -- leases that last longer ----------------------------------------------------------------------------------------
+
+    async def keeps(self, job: Job) -> bool:
+        """Is the lease of a page that was fetched still this worker's? Redis is asked where that is not certain."""
+        lease = job.lease
+        if not lease.is_gone and lease.expires <= boottime():
+            try:
+                await self._renew([lease])
+            except FrontierError:
+                return False
+        return not lease.is_gone
+
+    async def _renew(self, leases: Sequence[Lease]) -> None:
+        for lease in await self.frontier.renew(leases):
+            lease.is_gone = True
+        if self.limit is not None:
+            await self.limit.renew([lease for lease in leases if not lease.is_gone])
+
+    def _worked_on(self, now: float) -> Iterator[Lease]:
+        """Leases of what the engine has, but for what is stuck there, and of outcomes that are not sent yet."""
+        for job in self._running.values():
+            age_s = now - job.begun
+            if age_s >= self._stuck_s:
+                if job.stuck < 2:
+                    job.stuck = 2
+                    self._count("leases/abandoned")
+                    logger.error("%s is in callbacks or pipelines for %.0f s: its lease is left to run out", job.lease.entry.url, age_s)
+                continue
+            if age_s >= min(STUCK_SAID_S, self._stuck_s / 2) and not job.stuck:
+                job.stuck = 1
+                self._count("leases/stuck")
+                logger.warning("%s is in callbacks or pipelines for %.0f s", job.lease.entry.url, age_s)
+            yield job.lease
+        yield from (self.in_hand[token] for token in self._finished if token in self.in_hand)
+
+    def _give_back_old(self, latest: float) -> None:
+        """What only waits to be fetched, and would not be before `latest`, goes back: it has no claim to last."""
+        old = [row for row in self._jobs if row[2].until - self._fetch_s < latest]
+        if old:
+            self._jobs = [row for row in self._jobs if row[2].until - self._fetch_s >= latest]
+            heapq.heapify(self._jobs)
+            for _, _, job in old:
+                self.give_back(job)
+
     async def _renew_forever(self) -> None:
-        period_s = self.frontier.limits.lease_s / 3
+        lease_s = self.frontier.limits.lease_s
+        period_s = min(lease_s / 3, RENEW_S)
         while not self.frontier.closing:
-            await asyncio.sleep(min(period_s, SEEDING_S / 3))
+            await asyncio.sleep(period_s)
             now = boottime()
+            self._give_back_old(now + period_s)
             held: dict[int, list[Lease]] = defaultdict(list)
-            for lease in self.in_hand.values():
-                if lease.expires - now < 2 * period_s:
+            for lease in self._worked_on(now):
+                if lease.expires - now < lease_s * 2 / 3 and not lease.is_gone:
                     held[lease.partition].append(lease)
             for p, leases in held.items():
-                self._beside(p, self.frontier.renew(leases))
+                self._beside(p, self._renew(leases))
             self._beside(-1, self._keep_up())
 
     async def _keep_up(self) -> None:
@@ -382,9 +452,11 @@ class Worker:
         pause_s = PASS_S
         while self._once and not self.closing:
             await asyncio.sleep(PASS_S / 2 if before else pause_s)
-            if self._max_pages is not None and not self.busy and (self._full or await self.meta.stored() >= self._max_pages):
-                self._ended("max_pages")
-                return
+            if self.limit is not None and not self.busy:
+                await self.limit.look()
+                if self._full and not self.busy:
+                    self._ended("max_pages")
+                    return
             if not (self._is_idle and self._share.all_idle()):
                 before, pause_s = None, PASS_S
             elif self._share.is_first:
@@ -399,7 +471,7 @@ class Worker:
                     if self._is_at_end(counts.enqueued):
                         return
                     before, pause_s = None, min(2 * pause_s, PASS_MOST_S)
-            elif self._share.over is not None and self._is_at_end(self._share.over):
+            elif self._share.over is not None and not await self.anything_outside() and self._is_at_end(self._share.over):
                 return
 
     def _is_at_end(self, urls: int) -> bool:

@@ -22,6 +22,7 @@ MIDDLE = tuple(
         "outbox",
         "turns",
         "job",
+        "limit",
         "rulebook",
         "crawl",
         "outcome",

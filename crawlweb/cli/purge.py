@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import shutil
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -38,10 +38,10 @@ def purge(crawl: str, files: bool, yes: bool, settings: Settings) -> None:
     """
     settings = [*settings, ("CRAWLWEB_CRAWL", crawl)]
 
-    async def look(frontier: Frontier, _: list[Redis], config: Config) -> tuple[Holdings, Path]:
+    async def look(frontier: Frontier, _: Sequence[Redis], config: Config) -> tuple[Holdings, Path]:
         return await holdings(frontier), Path(config.data_dir, config.crawl)
 
-    async def delete(frontier: Frontier, nodes: list[Redis], config: Config) -> int:
+    async def delete(frontier: Frontier, nodes: Sequence[Redis], config: Config) -> int:
         store = (await holdings(frontier)).spill
         total = await delete_keys(frontier, nodes, _show if sys.stderr.isatty() else lambda _: None)
         if store:
@@ -62,19 +62,18 @@ def purge(crawl: str, files: bool, yes: bool, settings: Settings) -> None:
     click.echo(f"{_of_crawl(settings, delete):,} keys deleted")
 
 
-def _of_crawl(settings: Settings, work: Callable[[Frontier, list[Redis], Config], Awaitable[T]]) -> T:
+def _of_crawl(settings: Settings, work: Callable[[Frontier, Sequence[Redis], Config], Awaitable[T]]) -> T:
     """What `work` makes of a crawl that no worker is in, given a client of each server."""
 
     async def ask(servers: Servers, config: Config) -> T:
-        nodes = [servers.redis]
         frontier = await known(servers.redis, config.crawl, f"cli-{secrets.token_hex(4)}")
         if frontier is None:
             raise NothingFound(f"{config.crawl}: there is no such crawl")
-        if alive := await living_workers(frontier, nodes):
+        if alive := await living_workers(frontier):
             raise Failure(
-                f"workers of the crawl {config.crawl} are alive: stop them first (one that was killed counts for 15 s): {', '.join(alive)}"
+                f"workers of the crawl {config.crawl} are alive: stop them first (one that was killed counts for 5 s): {', '.join(alive)}"
             )
-        return await work(frontier, nodes, config)
+        return await work(frontier, servers.nodes(), config)
 
     return on_servers(settings, ask)
 

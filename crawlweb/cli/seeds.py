@@ -127,17 +127,19 @@ async def _add(lines: SeedLines, strict: bool, counts: Counter[str], frontier: F
         for letter, name in (("n", "new"), ("s", "known"), ("q", "bad")):
             counts[name] += letters.count(letter)
 
+    done = asyncio.Event()
+
     async def say_seeding() -> None:
-        while True:
+        while not done.is_set():
             await meta.say_seeding(True)
-            await asyncio.sleep(SEEDING_S / 3)
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(done.wait(), SEEDING_S / 3)
 
     await meta.say_seeding(True)
     saying = asyncio.ensure_future(say_seeding())
     try:
         await _read(lines, strict, counts, send)
     finally:
-        saying.cancel()
-        with suppress(asyncio.CancelledError):
-            await saying
+        done.set()
+        await saying
         await meta.say_seeding(False)

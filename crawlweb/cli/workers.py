@@ -100,7 +100,7 @@ def _command(number: int, spider: str, arguments: Settings, feeds: Sequence[str]
 
 
 async def _run(commands: Sequence[Sequence[str]], folder: Path, project: Project, url: str, has_seeds: bool) -> None:
-    servers = await Servers.connect(url, project.redis_params)
+    servers = await Servers.connect(url, project.redis_params, project.config.redis_cluster)
     display = Display()
     processes = Processes(commands, folder, display.tell)
     loop = asyncio.get_running_loop()
@@ -112,7 +112,7 @@ async def _run(commands: Sequence[Sequence[str]], folder: Path, project: Project
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # nohup
             loop.add_signal_handler(number, stop)
-    click.echo(f"{len(commands)} workers; their logs: {folder}")
+    click.echo(f"workers: {len(commands)}; their logs: {folder}")
     watch = Watch(servers, project.config.crawl, processes, display, has_seeds)
     watching = asyncio.ensure_future(watch.forever())
     try:
@@ -144,11 +144,14 @@ class Watch:
             await asyncio.sleep(max(LOOK_S, partitions / PARTITIONS_A_SECOND))
 
     async def look(self) -> None:
+        elsewhere = ""
         try:
             if self._frontier is None:
                 self._frontier = await begun(self._servers.redis, self._crawl, f"cli-{secrets.token_hex(4)}", SUFFIX_LIST_ID)
             await self._hold_the_end(self._frontier)
-            text = self._described(await overview(self._frontier))
+            seen = await overview(self._frontier)
+            text = self._described(seen)
+            elsewhere = f", {seen.workers} in all" if seen.workers > self._processes.alive else ""
         except ConfigError:  # no worker has begun the crawl yet, or they will say why they cannot
             text = "the crawl begins"
         except FrontierError:
@@ -156,7 +159,7 @@ class Watch:
         processes = self._processes
         restarts = f", {processes.restarts} restarts" if processes.restarts else ""
         trouble = f"; {processes.trouble}" if processes.trouble else ""
-        self._display.show(f"{text}; {processes.alive} of {len(processes.slots)} workers{restarts}{trouble}")
+        self._display.show(f"{text}; {processes.alive} of {len(processes.slots)} workers{elsewhere}{restarts}{trouble}")
 
     async def _hold_the_end(self, frontier: Frontier) -> None:
         """The others would find the crawl drained while the one that brings the seeds is about to start again."""

@@ -9,23 +9,30 @@ REDIS_URL, beside what redis-py reads (redis://, rediss:// for TLS, unix://):
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 from urllib.parse import urlsplit
 
 from redis.asyncio import Redis
-from redis.asyncio.connection import Connection, ConnectionPool, SSLConnection, parse_url
+from redis.asyncio.connection import BlockingConnectionPool, Connection, SSLConnection, parse_url
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel, SentinelManagedConnection, SentinelManagedSSLConnection
 from redis.backoff import NoBackoff
-from redis.exceptions import ReadOnlyError, RedisError, ResponseError
+from redis.exceptions import AuthenticationError, ReadOnlyError, RedisError, ResponseError
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ..errors import ConfigError
+from ..records import boottime
 from .cluster import Address, Cluster, Server, nodes_of
 from .server import CLIENT_NAME
 
 Hook = Callable[[Any], Awaitable[None]]
+CONNECTIONS = 32  # to a server: what is more waits for one; redis-py refuses what goes beyond 100 with an error (8.1)
+CONNECTIONS_OF_SENTINELS = 10_000
+AGAIN_S = 0.5
 SENTINEL_S = 2.0  # a Sentinel answers so soon, or the next is asked
 
 
@@ -48,16 +55,21 @@ class Servers:
         self._sentinel: Sentinel | None = None
 
     @classmethod
-    async def connect(cls, url: str, params: Mapping[str, Any], cluster: bool = False) -> Servers:
+    async def connect(cls, url: str, params: Mapping[str, Any], cluster: bool = False, patience_s: float = 0.0) -> Servers:
         """ConfigError, one line, if no Redis answers there. `params`: keyword arguments of redis-py's client; `cluster`: it is one, though
-        it may not tell."""
-        servers = cls()
-        try:
-            await servers._connect(_read(url), params, cluster)
-        except (RedisError, OSError, ValueError, TypeError) as e:
-            await servers.close()
-            raise ConfigError(f"REDIS_URL={shown(url)}: {e}") from None
-        return servers
+        it may not tell; `patience_s`: it may be about to be started again."""
+        give_up = boottime() + patience_s
+        while True:
+            servers = cls()
+            try:
+                await servers._connect(_read(url), params, cluster)
+                return servers
+            except (RedisError, OSError, ValueError, TypeError) as e:
+                await servers.close()
+                is_away = isinstance(e, (RedisConnectionError, RedisTimeoutError, OSError)) and not isinstance(e, AuthenticationError)
+                if not is_away or boottime() >= give_up:
+                    raise ConfigError(f"REDIS_URL={shown(url)}: {e}") from None
+            await asyncio.sleep(AGAIN_S)
 
     async def _connect(self, place: _Place, params: Mapping[str, Any], cluster: bool) -> None:
         clients = _Clients(place, params, lambda: self.on_change())
@@ -118,11 +130,13 @@ class _Clients:
         if place.service:
             kind = SentinelManagedSSLConnection if kind is SSLConnection else SentinelManagedConnection
             self.sentinel = cast(Any, Sentinel)(place.addresses, sentinel_kwargs=of_sentinels)
+            options.setdefault("max_connections", CONNECTIONS_OF_SENTINELS)  # redis-py has no pool of theirs that waits
         self._options = {**options, "connection_class": _leaving(kind)}
 
     def of(self, address: Address | None) -> Server:
         where = {} if address is None else {"host": address[0], "port": address[1]}
-        return Server(lambda hook: Redis.from_pool(ConnectionPool(**{"redis_connect_func": hook, **self._options, **where})), self._changed)
+        pool = {"max_connections": CONNECTIONS, "timeout": None, **self._options, **where}
+        return Server(lambda hook: Redis.from_pool(BlockingConnectionPool(**{"redis_connect_func": hook, **pool})), self._changed)
 
     async def first(self) -> Server:
         """The first that answers; the last error if none does."""

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import itertools
 import logging
-import math
 import re
 import time
 from collections import defaultdict
@@ -35,6 +34,7 @@ from . import codec, scripts
 from .journal import Journal
 from .keys import ip_shard_key, ip_shard_of, ip_shards, partition_of, partition_prefix
 from .kinds import refuse_foreign_crawl, refuse_foreign_partitions
+from .outage import Outage
 from .rows import Counts, KeptRobots, Lease, Limits, Link, Outcome, Override, ms
 
 logger = logging.getLogger(__name__)
@@ -44,6 +44,7 @@ REQUEUED_AT_ONCE = 100
 QUEUES_AT_ONCE = 4
 TOLD_AT_ONCE = 16  # partitions
 CALM_S = 5.0  # nobody leases so long after a server has changed, nor reclaims after it was silent
+PAUSE_S = 0.05
 PAUSE_MOST_S = 2.0  # until Redis is asked again: well within that
 GUARD_MS = 5  # a request counts as ended so much later: three clocks are rounded, and a server sees its end after we do
 # Full, or not itself for a while; out of a script the word stands in the middle of the text.
@@ -87,9 +88,10 @@ class Frontier:
         self.see_to: Callable[[int, list[str]], None] | None = None  # called with long queues of a partition (cold.py)
         self.on_restart: Callable[[], None] | None = None  # called when the server of a partition is not the run that it was
         self.left_runs = ""  # run ids of servers that all workers have left in peace
-        self.back_at = -math.inf  # boottime when Redis answered again after it had not
+        self.outage = Outage()
         self._runs: dict[int, str] = {}  # which run of its server has answered for a partition
         self._journal: Journal[bytes | Sequence[Outcome]] = Journal()  # enqueued, as packed; completed
+        self._to_tell: dict[int, list[bytes | Sequence[Outcome]]] = defaultdict(list)  # what stood there when a server changed
         self.on_outage: Callable[[], Awaitable[None]] | None = None  # called before a call is repeated that no server answered
         self._unix_offset_s = time.time() - boottime()
         self._numbers = itertools.count(1)  # of calls, over all partitions: a lease's token is unique in the crawl
@@ -112,28 +114,34 @@ class Frontier:
     async def patiently(self, call: Callable[[], Awaitable[T]], *, can_wait: bool = False) -> T:
         """Makes a repeatable call until Redis answers; FrontierError for an answer that is an error, or on closing. `can_wait`:
         FrontierFull if Redis is full."""
-        pause_s = 0.05
-        while True:
-            self.calls += 1
-            try:
-                answer = await call()
-                if pause_s > 0.05:
-                    self.back_at = boottime()
-                return answer
-            except (*_PASSING, ResponseError) as e:
-                if not isinstance(e, _PASSING) and not _PASSING_WORDS.search(str(e)):
-                    raise FrontierError(await self._named(e)) from e
-                if can_wait and (isinstance(e, OutOfMemoryError) or _FULL.search(str(e))):
-                    raise FrontierFull(str(e)) from e
-                if self.closing:
-                    raise FrontierError(f"Redis does not answer: {e}") from e
-                logger.warning("Redis does not answer, again in %.1f s: %s", pause_s, e)
-                if self.on_outage is not None and isinstance(e, RedisConnectionError):
-                    await self.on_outage()
-                await asyncio.sleep(pause_s)
-                pause_s = min(pause_s * 2, PAUSE_MOST_S)
-            except RedisError as e:
-                raise FrontierError(str(e)) from e
+        pause_s, waits, answered = PAUSE_S, False, False
+        try:
+            while True:
+                self.calls += 1
+                try:
+                    answer = await call()
+                    answered = True
+                    return answer
+                except (*_PASSING, ResponseError) as e:
+                    if not isinstance(e, _PASSING) and not _PASSING_WORDS.search(str(e)):
+                        raise FrontierError(await self._named(e)) from e
+                    if can_wait and (isinstance(e, OutOfMemoryError) or _FULL.search(str(e))):
+                        raise FrontierFull(str(e)) from e
+                    if self.closing:
+                        raise FrontierError(f"Redis does not answer: {e}") from e
+                    if not waits:
+                        waits = True
+                        self.outage.begins()
+                    self.outage.tried(e, pause_s)
+                    if self.on_outage is not None and isinstance(e, RedisConnectionError):
+                        await self.on_outage()
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(pause_s * 2, PAUSE_MOST_S)
+                except RedisError as e:
+                    raise FrontierError(str(e)) from e
+        finally:
+            if waits:
+                self.outage.ends(answered)
 
     async def _named(self, e: RedisError) -> str:
         """The text of an error; where a key is of another type than ours, which one."""
@@ -142,7 +150,7 @@ class Frontier:
                 await refuse_foreign_crawl(self)
                 await refuse_foreign_partitions(self, self.partitions)
             except (ConfigError, FrontierError) as why:
-                return str(why)
+                return f"WRONGTYPE: {why}"
         return str(e)
 
     async def at_once(self, *commands: tuple[bytes | str | int | float, ...]) -> list[Any]:
@@ -291,10 +299,10 @@ class Frontier:
         return self._run_of(ip_shard_key(self.crawl, self.ip_shard_of(address)))
 
     def _answered(self, partition: int) -> None:
-        self._journal.answered(partition, boottime())
         run = self.run_of(partition)
         if run != self._runs.setdefault(partition, run) and run:
             self.server_changed()
+        self._journal.answered(partition, boottime())
 
     def server_changed(self) -> None:
         if self.on_restart:
@@ -304,6 +312,8 @@ class Frontier:
         """The partitions whose server is not the run that it was; known as it is from now on."""
         changed = {p for p, run in self._runs.items() if self.run_of(p) not in (run, "")}
         self._runs.update((p, self.run_of(p)) for p in changed)
+        for p in changed:  # at once: what the new run answers would make the journal forget
+            self._to_tell[p] += self._journal.take(p)
         return changed
 
     async def hold(self, partition: int, held: Sequence[tuple[Lease, float]]) -> list[Lease]:
@@ -323,7 +333,7 @@ class Frontier:
 
     async def tell_again(self, partitions: Iterable[int]) -> int:
         """Tells partitions what they acknowledged in the last seconds before their server changed, links first. How many calls."""
-        calls = {p: self._journal.take(p) for p in partitions}
+        calls = {p: self._to_tell.pop(p, []) for p in partitions}
 
         async def links(p: int) -> None:
             for call in calls[p]:

@@ -73,6 +73,8 @@ KEYS = (
     Key("foreign:<n>:<key>", "partition", "any", "a key of another type that stood in the way of ours"),
     Key("ip:<address>", "addresses", "hash", "clock of an address: who holds it, until when, next-allowed ms (lua/ip.lua)"),
     Key("turns:<address>", "addresses", "zset", "hosts that wait for an address, by the ms of their turn"),
+    Key("quarantine", "addresses", "list", "keys of another type that were moved aside: `key \\t name \\t type`, newest first"),
+    Key("foreign:<ms>:<key>", "addresses", "any", "such a key"),
     Key("left", "crawl", "string", "run ids of the servers when the last worker left with nothing under way"),
     Key("meta", "crawl", "hash", "what is equal for all workers of a crawl"),
     Key("scope", "crawl", "set", "hosts or domains of the seeds, where the scope is not `any`"),
@@ -84,14 +86,18 @@ KEYS = (
         "members",
         "crawl",
         "hash",
-        "worker → JSON of what it says of itself; `:changed`: when one joined or left; `:over`: the crawl is drained, of so many URLs",
+        "worker → JSON of what it says of itself; `:changed`: when one joined or left; `:per_min`: leases a minute of all; `:over`: the "
+        "crawl is drained, of so many URLs",
     ),
     Key("inbox", "crawl", "list", "seeds that were given before the crawl's first worker"),
     Key("inbox:<name>", "crawl", "any", "beside it: as beside a key of start URLs"),
-    Key("pages", "crawl", "set", "8-byte keys of pages stored, where `max_pages` limits the crawl"),
     Key("stats", "crawl", "hash", "stats of all workers, summed"),
     Key("stats:<worker>", "crawl", "string", "number of a worker's last call that added to them; expires after 1 h"),
-    Key("permits", "crawl", "zset", "URL keys being fetched under `max_pages`, by expiry, ms"),
+    Key("pages", "crawl", "set", "8-byte keys of the pages that count, where `max_pages` limits the crawl (lua/pages.lua)"),
+    Key("permits", "crawl", "zset", "URL keys that may be fetched under `max_pages`, by expiry, ms"),
+    Key("open", "crawl", "zset", "those of `pages` that are not complete yet, by the ms from which on nobody waits for them"),
+    Key("quarantine", "crawl", "list", "keys of another type that were moved aside: `key \\t name \\t type`, newest first"),
+    Key("foreign:<ms>:<key>", "crawl", "any", "such a key"),
     Key("taken", "starts", "zset", "batches of start URLs in workers' hands, by the ms from which another worker takes them over"),
     Key("batch:<worker>:<n>", "starts", "list", "start URLs of a batch: out of the key, and not known to be in the frontier"),
     Key("quarantine", "starts", "list", "entries of the key that are no start URLs: `reason \\t entry`"),
@@ -113,8 +119,11 @@ def crawl_key(crawl: str, name: str) -> str:
 
 
 def is_key_of(crawl: str, key: str) -> bool:
-    """Of this crawl, and not of one whose name begins alike, nor of the drop-in filter `{<spider>:dupefilter}:`."""
-    return re.match(rf"\{{{re.escape(crawl)}(:(ip:)?\d+)?\}}:", key) is not None
+    """Of this crawl, and not of one whose name begins alike, nor of the drop-in filter `{<spider>:dupefilter}:`; what it has beside keys of
+    start URLs is of it, those keys are not."""
+    name = re.escape(crawl)
+    beside = rf".*\{{.+\}}.*:{name}:(taken|quarantine|batch:[^:]+:\d+|foreign:\d+)$"
+    return re.match(rf"\{{{name}(:(ip:)?\d+)?\}}:|{beside}", key, re.S) is not None
 
 
 def ip_shards(partitions: int) -> int:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
 from .keys import KEYS, crawl_key
@@ -22,9 +21,7 @@ _PARTITION |= {f"front:{k}": "list" for k in range(10)}
 
 async def refuse_foreign_crawl(frontier: Frontier) -> None:
     """ConfigError names keys of the whole crawl that are of another type. Reads only."""
-    kinds = {crawl_key(frontier.crawl, name): kind for name, kind in _CRAWL.items()}
-    ask = cast(Callable[[str], Awaitable[Any]], frontier.redis.type)
-    _refuse(_differences(kinds, [await frontier.patiently(partial(ask, key)) for key in kinds]))
+    _refuse(await _differences(frontier, {crawl_key(frontier.crawl, name): kind for name, kind in _CRAWL.items()}))
 
 
 async def refuse_foreign_partitions(frontier: Frontier, partitions: int) -> None:
@@ -32,8 +29,7 @@ async def refuse_foreign_partitions(frontier: Frontier, partitions: int) -> None
     steps (lua/common.lua)."""
 
     async def of_partition(p: int) -> list[str]:
-        kinds = {frontier.key(p, name): kind for name, kind in _PARTITION.items()}
-        return _differences(kinds, await frontier.at_once(*(("TYPE", key) for key in kinds)))
+        return await _differences(frontier, {frontier.key(p, name): kind for name, kind in _PARTITION.items()})
 
     found: list[str] = []
     for first in range(0, partitions, _AT_ONCE):
@@ -48,7 +44,8 @@ def _refuse(found: list[str]) -> None:
         raise ConfigError(f"{'; '.join(found[:SHOWN])}{more}: not of this crawl: rename or delete, or set CRAWLWEB_CRAWL to another name")
 
 
-def _differences(wanted: Mapping[str, str], found: list[Any]) -> list[str]:
-    rows = zip(wanted.items(), found, strict=True)
+async def _differences(frontier: Frontier, wanted: Mapping[str, str]) -> list[str]:
+    """Of keys of one slot, key → type."""
+    rows = zip(wanted.items(), await frontier.at_once(*(("TYPE", key) for key in wanted)), strict=True)
     kinds = ((key, kind, is_of.decode(errors="replace")) for (key, kind), is_of in rows if isinstance(is_of, bytes))
     return [f"the key {key} is of type {is_of}, wanted: {kind}" for key, kind, is_of in kinds if is_of not in (kind, "none")]

@@ -15,10 +15,10 @@ from .keys import crawl_key
 
 BEAT_S = 1.0
 DEAD_S = 5.0  # after the last beat
-CHANGED, OVER = ":changed", ":over"  # fields of `members` that are no worker: its name has no colon
+CHANGED, OVER, PER_MIN = ":changed", ":over", ":per_min"  # fields of `members` that are no worker: its name has no colon
 
 # KEYS: workers, busy, members. ARGV: worker, ms after which it counts as dead, 1 if it is busy, its row, the value of :changed that it
-# knows. Returns {value of :changed, workers that are busy, value of :over, the workers if :changed is another}.
+# knows. Returns {value of :changed, workers that are busy, values of :over and :per_min, the workers if :changed is another}.
 # A worker that is busy takes back that the crawl is over. A time too far away is not ours, or of a server whose clock was ahead.
 # Passes when Redis is full: it begins with a write that takes no memory (lua/common.lua).
 _BEAT = f"""
@@ -27,7 +27,9 @@ local t = redis.call('TIME')
 local now = tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000)
 local until_ms = string.format('%d', now + tonumber(ARGV[2]))
 local changes = redis.call('ZADD', KEYS[1], until_ms, ARGV[1])
-if redis.call('HGET', KEYS[3], ARGV[1]) ~= ARGV[4] then redis.call('HSET', KEYS[3], ARGV[1], ARGV[4]) end
+local function rate(row) return tonumber(string.match(row or '', '"per_min": (%d+)')) or 0 end
+local before = redis.call('HGET', KEYS[3], ARGV[1])
+if before ~= ARGV[4] then redis.call('HSET', KEYS[3], ARGV[1], ARGV[4]) end
 if ARGV[3] == '1' then
   redis.call('ZADD', KEYS[2], until_ms, ARGV[1])
   redis.call('HDEL', KEYS[3], '{OVER}')
@@ -42,18 +44,25 @@ for _, range in ipairs({{{{'-inf', string.format('%d', now)}}, {{string.format('
   end
   redis.call('ZREMRANGEBYSCORE', KEYS[2], range[1], range[2])
 end
-if changes > 0 then redis.call('HSET', KEYS[3], '{CHANGED}', t[1] .. '.' .. t[2] .. ARGV[1]) end
-local known = redis.call('HMGET', KEYS[3], '{CHANGED}', '{OVER}')
-return {{known[1], redis.call('ZCARD', KEYS[2]), known[2] or '', known[1] ~= ARGV[5] and redis.call('ZRANGE', KEYS[1], 0, -1) or {{}}}}
+if changes > 0 then
+  local sum = 0
+  for _, row in ipairs(redis.call('HVALS', KEYS[3])) do sum = sum + rate(row) end
+  redis.call('HSET', KEYS[3], '{PER_MIN}', sum, '{CHANGED}', t[1] .. '.' .. t[2] .. ARGV[1])
+elseif rate(before) ~= rate(ARGV[4]) then
+  redis.call('HINCRBY', KEYS[3], '{PER_MIN}', rate(ARGV[4]) - rate(before))
+end
+local known = redis.call('HMGET', KEYS[3], '{CHANGED}', '{OVER}', '{PER_MIN}')
+local all = known[1] ~= ARGV[5] and redis.call('ZRANGE', KEYS[1], 0, -1) or {{}}
+return {{known[1], redis.call('ZCARD', KEYS[2]), known[2] or '', known[3] or '', all}}
 """
 # KEYS: as above. ARGV: worker.
 _LEAVE = f"""
 redis.call('PERSIST', KEYS[1])
 redis.call('ZREM', KEYS[2], ARGV[1])
-if redis.call('ZREM', KEYS[1], ARGV[1]) + redis.call('HDEL', KEYS[3], ARGV[1]) > 0 then
-  local t = redis.call('TIME')
-  redis.call('HSET', KEYS[3], '{CHANGED}', t[1] .. '.' .. t[2] .. ARGV[1])
-end
+redis.call('ZREM', KEYS[1], ARGV[1])
+redis.call('HDEL', KEYS[3], ARGV[1])
+local t = redis.call('TIME')
+redis.call('HSET', KEYS[3], '{CHANGED}', t[1] .. '.' .. t[2] .. ARGV[1])
 """
 # KEYS: workers, left. ARGV: run ids of the servers. Written by the last worker when nothing is under way any longer.
 _SAY_LEFT = """
@@ -66,6 +75,11 @@ local left = redis.call('GET', KEYS[1])
 redis.call('DEL', KEYS[1])
 return left
 """
+# KEYS: workers.
+_LIVING = """
+local t = redis.call('TIME')
+return redis.call('ZRANGEBYSCORE', KEYS[1], string.format('%d', tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000)), '+inf')
+"""
 # KEYS: members. ARGV: what to say.
 _SAY_OVER = f"redis.call('PERSIST', KEYS[1]) redis.call('HSET', KEYS[1], '{OVER}', ARGV[1])"
 
@@ -73,10 +87,11 @@ _SAY_OVER = f"redis.call('PERSIST', KEYS[1]) redis.call('HSET', KEYS[1], '{OVER}
 @dataclass(frozen=True, slots=True)
 class Roll:
     """`workers`: sorted, this one among them. `busy`: how many of them have something to do. `over`: a worker found the crawl drained,
-    of so many URLs, and nobody has been busy since; None: not so."""
+    of so many URLs, and nobody has been busy since; None: not so. `per_min`: leases a minute of all."""
 
     workers: tuple[str, ...]
     busy: int
+    per_min: int
     over: int | None
 
 
@@ -94,14 +109,16 @@ class Members:
         keys = self._key("workers"), self._key("busy"), self._key("members")
         return self._frontier.patiently(lambda: cast(Any, self._frontier.redis.eval(script, 3, *keys, *args)))
 
-    async def beat(self, busy: bool, leases: int, whole: bool = False) -> Roll:
-        """`leases`: in hand. `whole`: the list of workers is asked for though it did not change."""
-        row = json.dumps({**self._me, "busy": busy, "leases": leases})
+    async def beat(self, busy: bool, leases: int, per_min: int, whole: bool = False) -> Roll:
+        """`leases`: in hand; `per_min`: received a minute, lately. `whole`: the list of workers is asked for though it did not change."""
+        row = json.dumps({**self._me, "busy": busy, "leases": leases, "per_min": per_min})
         known = "" if whole else self._changed
-        changed, count, over, workers = await self._call(_BEAT, self._frontier.worker, round(DEAD_S * 1000), int(busy), row, known)
+        changed, count, over, per_min_of_all, workers = await self._call(
+            _BEAT, self._frontier.worker, round(DEAD_S * 1000), int(busy), row, known
+        )
         if changed != known:
             self._changed, self._workers = changed or "", tuple(sorted(name.decode(errors="replace") for name in workers))
-        return Roll(self._workers, count, int(over) if over.isdigit() else None)
+        return Roll(self._workers, count, int(per_min_of_all) if per_min_of_all.isdigit() else 0, int(over) if over.isdigit() else None)
 
     async def leave(self) -> None:
         await self._call(_LEAVE, self._frontier.worker)
@@ -121,8 +138,13 @@ class Members:
         """The crawl is drained: so many URLs were enqueued, and all are done."""
         await self._frontier.patiently(lambda: cast(Any, self._frontier.redis.eval(_SAY_OVER, 1, self._key("members"), str(urls))))
 
+    async def living(self) -> list[str]:
+        """Sorted. One that was killed lives for `DEAD_S` more."""
+        names = await self._frontier.patiently(lambda: cast(Any, self._frontier.redis.eval(_LIVING, 1, self._key("workers"))))
+        return sorted(name.decode(errors="replace") for name in names)
+
     async def rows(self) -> dict[str, dict[str, Any]]:
-        """What workers last said of themselves: host, pid, since (Unix time), busy, leases. For people."""
+        """What workers last said of themselves: host, pid, since (Unix time), busy, leases in hand and a minute. For people."""
         rows: dict[str, dict[str, Any]] = {}
         raw = await self._frontier.patiently(lambda: cast(Any, self._frontier.redis.hgetall(self._key("members"))))
         for name, text in raw.items():

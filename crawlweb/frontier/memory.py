@@ -88,6 +88,12 @@ async def server_memory(frontier: Frontier, node: Redis) -> ServerMemory:
     return ServerMemory.parse(await frontier.patiently(lambda: cast(Any, node.info("memory"))))
 
 
+async def keeps_a_log(frontier: Frontier, node: Redis) -> bool:
+    """Has a server an append-only file? True too where it does not tell."""
+    info = await frontier.patiently(lambda: cast(Any, node.info("persistence")))
+    return bool(info.get("aof_enabled") != 0)
+
+
 class MemoryWatch:
     """Looks at the servers' memory now and then, and keeps what can wait waiting while one is full.
 

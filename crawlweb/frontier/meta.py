@@ -3,47 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from redis.asyncio import Redis
 
-from ..default_settings import MOST_FALSE_POSITIVES, MOST_PARTITIONS, SEEN
+from ..default_settings import MOST_FALSE_POSITIVES, MOST_PAGES, MOST_PARTITIONS, SEEN
 from ..errors import ConfigError
+from ..records import boottime
+from . import scripts
 from .frontier import Frontier
 from .keys import SCHEMA, crawl_key
+from .rows import ms
 
 OLDER = {"seen": "bloom", "false_positives": "0.001"}  # what releases did that did not write it
 SEEDING_S = 15.0  # a worker that reads seeds says so again within this
+OPEN_S = 900.0  # a page that counts and is not complete, since its worker died, keeps the crawl from ending for so long
+REPLAYED_S = 5.0
 _SCOPE_BATCH = 1000
+_KEYS_AT_ONCE = 1000
 
-# max_pages. KEYS: pages, permits. ARGV: most pages, ms that a permit lasts, URL keys (8 bytes) …
-# A key that was stored or holds a permit needs none.
-_PERMIT = """
-local t = redis.call('TIME')
-local now = tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000)
-redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now)
-local free = tonumber(ARGV[1]) - redis.call('SCARD', KEYS[1]) - redis.call('ZCARD', KEYS[2])
-local out = {}
-for i = 3, #ARGV do
-  local known = redis.call('SISMEMBER', KEYS[1], ARGV[i]) == 1 or redis.call('ZSCORE', KEYS[2], ARGV[i])
-  if not known and free > 0 then free = free - 1 known = true end
-  if known and redis.call('SISMEMBER', KEYS[1], ARGV[i]) == 0 then redis.call('ZADD', KEYS[2], now + ARGV[2], ARGV[i]) end
-  out[#out + 1] = known and 'y' or 'n'
-end
-return {table.concat(out), redis.call('SCARD', KEYS[1])}
-"""
-# KEYS: pages, permits. ARGV: url keys whose page is stored. Passes when Redis is full: it begins with a write that takes none (common.lua).
-_SPEND = """
-redis.call('PERSIST', KEYS[1])
-for i = 1, #ARGV do
-  redis.call('SADD', KEYS[1], ARGV[i])
-  redis.call('ZREM', KEYS[2], ARGV[i])
-end
-return redis.call('SCARD', KEYS[1])
-"""
 # KEYS: meta. ARGV: name, value, … Those that are there stay.
 _AGREE = """
 for i = 1, #ARGV, 2 do redis.call('HSETNX', KEYS[1], ARGV[i], ARGV[i + 1]) end
@@ -52,7 +34,7 @@ for i = 1, #ARGV, 2 do redis.call('HSETNX', KEYS[1], ARGV[i], ARGV[i + 1]) end
 _SEEDING = """
 return redis.call('ZCOUNT', KEYS[1], redis.call('TIME')[1], '+inf')
 """
-# KEYS: seeding. ARGV: worker, seconds. Passes when Redis is full, as above: workers say it between renewals.
+# KEYS: seeding. ARGV: worker, seconds. Passes when Redis is full (common.lua): workers say it between renewals.
 _SAY_SEEDING = """
 redis.call('PERSIST', KEYS[1])
 return redis.call('ZADD', KEYS[1], redis.call('TIME')[1] + ARGV[2], ARGV[1])
@@ -104,7 +86,7 @@ class Agreed:
 
 def _natural(least: int, most: int) -> Callable[[str], int]:
     def read(text: str) -> int:
-        if not text.isdecimal() or not least <= (number := int(text[:20])) <= most:
+        if not (text.isascii() and text.isdecimal()) or not least <= (number := int(text[:20])) <= most:
             raise ValueError(text)
         return number
 
@@ -134,20 +116,28 @@ def _or_none(read: Callable[[str], int]) -> Callable[[str], int | None]:
     return lambda text: read(text) if text else None
 
 
-_MOST = 10**15
 _READ: Mapping[str, Callable[[str], Any]] = {
     "partitions": _natural(1, MOST_PARTITIONS),
-    "min_delay_s": _number(0, _MOST),
-    "latency_factor": _number(0, _MOST),
-    "ip_delay_s": _number(0, _MOST),
+    "min_delay_s": _number(0, math.inf),
+    "latency_factor": _number(0, math.inf),
+    "ip_delay_s": _number(0, math.inf),
     "seen": _one_of(*SEEN),
     "false_positives": _number(1e-6, MOST_FALSE_POSITIVES),
     "scope": _one_of("any", "domain", "host"),
-    "max_pages": _or_none(_natural(1, _MOST)),
-    "max_depth": _or_none(_natural(0, _MOST)),
+    "max_pages": _or_none(_natural(1, MOST_PAGES)),
+    "max_depth": _or_none(_natural(0, MOST_PAGES)),
     "spill": str,
     "canonical": str,
 }
+
+
+class Room(NamedTuple):
+    """What max_pages leaves. `stored`: pages that count, `unfinished` of them are not complete; `free`: room for more URLs."""
+
+    allowed: list[bool]
+    stored: int
+    unfinished: int
+    free: int
 
 
 class Meta:
@@ -159,6 +149,7 @@ class Meta:
         self.scope: set[str] = set()
         self._agreed: dict[str, str] = {}
         self._widened: set[str] = set()  # names that this worker added to the scope
+        self._spent: deque[tuple[float, bytes]] = deque()  # boottime, key of a page
 
     def _key(self, name: str) -> str:
         return crawl_key(self._frontier.crawl, name)
@@ -240,22 +231,39 @@ class Meta:
             self.scope.update(name.decode() for name in names)
             cursor = cursor or None
 
-    async def permits(self, max_pages: int, keys: list[bytes], lease_s: float) -> tuple[list[bool], int]:
-        """May these URLs be fetched without going over `max_pages`? And how many pages are stored."""
-        args: list[Any] = [self._key("pages"), self._key("permits"), max_pages, round(lease_s * 2000), *(key[:8] for key in keys)]
-        answer = await self._frontier.patiently(lambda: cast(Any, self._redis.eval(_PERMIT, 2, *args)))
-        return [letter == "y" for letter in answer[0].decode()], int(answer[1])
+    # -- max_pages: lua/pages.lua ------------------------------------------------------------------------------------------
 
-    async def stored(self) -> int:
-        """Pages that count for `max_pages`."""
-        return int(await self._frontier.patiently(lambda: cast(Any, self._redis.scard(self._key("pages")))))
+    async def permits(self, max_pages: int, keys: Sequence[bytes]) -> Room:
+        """May these URLs be fetched without going over `max_pages`? A permit lasts as long as a lease; asking again renews it."""
+        return await self._pages("permit", max_pages, keys)
 
-    async def spend(self, stored: list[bytes], unused: list[bytes]) -> None:
-        """Turns the permits of stored pages into pages, and gives the unused ones back."""
-        pages, permits = self._key("pages"), self._key("permits")
-        if stored:
-            args = [key[:8] for key in stored]
-            await self._frontier.patiently(lambda: cast(Any, self._redis.eval(_SPEND, 2, pages, permits, *args)))
+    async def spend(self, max_pages: int, keys: Sequence[bytes]) -> Room:
+        """Pages that are about to be stored: those allowed count from now on, whatever happens to this worker."""
+        room = await self._pages("spend", max_pages, keys)
+        now = boottime()
+        while self._spent and self._spent[0][0] < now - REPLAYED_S:
+            self._spent.popleft()
+        self._spent.extend((now, key) for key, ok in zip(keys, room.allowed, strict=True) if ok)
+        return room
+
+    async def replay(self, max_pages: int) -> Room:
+        """After a restart of Redis: what this worker spent lately counts, known or not."""
+        return await self._pages("again", max_pages, [key for _, key in self._spent])
+
+    async def end_pages(self, max_pages: int, complete: Sequence[bytes], unused: Sequence[bytes]) -> Room:
+        """Pages that count and are complete; permits that were not needed."""
+        if complete or not unused:
+            room = await self._pages("end", max_pages, complete)
         if unused:
-            members = [key[:8] for key in unused]
-            await self._frontier.patiently(lambda: self._redis.zrem(permits, *members))
+            room = await self._pages("free", max_pages, unused)
+        return room
+
+    async def _pages(self, what: str, max_pages: int, keys: Sequence[bytes]) -> Room:
+        frontier, letters = self._frontier, ""
+        for first in range(0, max(1, len(keys)), _KEYS_AT_ONCE):
+            some = [key[:8] for key in keys[first : first + _KEYS_AT_ONCE]]
+            args: list[bytes | str | int] = [what, max_pages, ms(frontier.limits.lease_s), ms(OPEN_S), *some]
+            run = partial(scripts.run, self._redis, "pages", self._key("pages"), *args)
+            answer, stored, unfinished, free = await frontier.patiently(run)
+            letters += answer.decode()
+        return Room([letter == "y" for letter in letters], int(stored), int(unfinished), int(free))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import re
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -14,9 +15,9 @@ from redis.asyncio import Redis
 
 from .frontier import Frontier
 from .keys import crawl_key, is_key_of
-from .totals import REMEMBERED_MS, SEND_S, overview
+from .members import Members
+from .totals import overview
 
-ALIVE_MS = round(5 * SEND_S * 1000)  # a worker that has said nothing for so long does not live
 _SCANNED = 1000  # keys looked at in a call
 _UNLINKED = 500
 
@@ -59,24 +60,19 @@ async def holdings(frontier: Frontier) -> Holdings:
     return Holdings(found.pending, total, found.sums.get("crawlweb/pages", 0), (await _meta(frontier)).get("spill", ""))
 
 
-async def living_workers(frontier: Frontier, nodes: Sequence[Redis]) -> list[str]:
-    """Workers that added to the crawl's stats a moment ago and did not end since."""
-    prefix = crawl_key(frontier.crawl, "stats:")
-    alive = []
-    for node in nodes:
-        async for keys in _scan(frontier, node, prefix + "*"):
-            for key in keys:
-                left_ms = await frontier.patiently(partial(cast(Any, node.pttl), key))
-                if left_ms > REMEMBERED_MS - ALIVE_MS:
-                    alive.append(key.decode(errors="replace")[len(prefix) :])
-    return sorted(alive)
+async def living_workers(frontier: Frontier) -> list[str]:
+    """Each with its process and machine."""
+    members = Members(frontier)
+    names, rows = await members.living(), await members.rows()
+    return [f"{name} (process {rows.get(name, {}).get('pid')} on {rows.get(name, {}).get('host')})" for name in names]
 
 
 async def delete_keys(frontier: Frontier, nodes: Sequence[Redis], deleted: Callable[[int], None] = lambda _: None) -> int:
     """All keys but `meta`, which goes last (`delete_meta`): until then there is a crawl to purge. How many; `deleted`: up to now."""
     total, last = 0, crawl_key(frontier.crawl, "meta").encode()
-    for node in nodes:
-        async for keys in _scan(frontier, node, f"{{{frontier.crawl}[:}}]*"):
+    patterns = f"{{{frontier.crawl}[:}}]*", f"*{{*}}*:{frontier.crawl}:*"  # the latter: beside keys of start URLs
+    for node, pattern in itertools.product(nodes, patterns):
+        async for keys in _scan(frontier, node, pattern):
             by_tag: dict[bytes, list[bytes]] = defaultdict(list)  # a slot of a cluster each
             for key in keys:
                 if key != last and is_key_of(frontier.crawl, key.decode(errors="replace")):

@@ -46,6 +46,7 @@ class Lease:
     origin_has_pages: bool = False  # has had some
     others_have_pages: bool = False  # other origins of the host have, or may have: it is hardly known
     has_permission: bool = False  # an override allows its host less than the minimum delay
+    is_gone: bool = False  # it ran out, and somebody else may have the URL
 
 
 @dataclass(frozen=True, slots=True)

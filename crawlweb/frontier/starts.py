@@ -17,7 +17,7 @@ from . import scripts
 from .frontier import Frontier
 from .keys import crawl_key
 
-MOST = 1000  # entries of a batch
+MOST = 500  # entries of a batch: a call stays under 2 ms
 
 
 def beside(key: str, crawl: str) -> str:

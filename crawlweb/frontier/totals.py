@@ -11,6 +11,7 @@ from typing import Any, cast
 from ..errors import FrontierError
 from .frontier import Frontier
 from .keys import crawl_key
+from .members import Members
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +59,7 @@ class Totals:
             await self._add({name: rise for name, rise in rises.items() if rise}, remembered_ms)
 
     async def keep(self) -> None:
-        """Sends every `SEND_S`, changed or not: it shows that the worker lives."""
+        """Sends every `SEND_S`."""
         tells = True
         while not self._frontier.closing:
             try:
@@ -90,11 +91,12 @@ class Totals:
 @dataclass(frozen=True, slots=True)
 class Overview:
     """A crawl at a glance. `sums`: stats of all workers; `pending`: URLs that are known and not finished; `hosts`: in work, that is
-    active, asleep or being asked."""
+    active, asleep or being asked; `workers`: that are alive."""
 
     sums: dict[str, int]
     pending: int
     hosts: int
+    workers: int
 
 
 async def overview(frontier: Frontier) -> Overview:
@@ -113,7 +115,8 @@ async def overview(frontier: Frontier) -> Overview:
         some = range(first, min(first + _PARTITIONS_AT_ONCE, frontier.partitions))
         rows += await asyncio.gather(*map(one, some))
     pending, hosts = (sum(column) for column in zip(*rows, strict=True))
-    return Overview({name.decode(errors="replace"): _whole(n) for name, n in sorted(raw.items())}, max(0, pending), hosts)
+    sums = {name.decode(errors="replace"): _whole(n) for name, n in sorted(raw.items())}
+    return Overview(sums, max(0, pending), hosts, len(await Members(frontier).living()))
 
 
 def _whole(value: object) -> int:

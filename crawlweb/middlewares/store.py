@@ -36,9 +36,13 @@ class StoreMiddleware:
         if job is None:
             return response
         fetch: Fetch | None = request.meta.pop("crawlweb_fetch", None)
-        sent = Sent()
+        sent = Sent() if fetch is None else Sent(fetch.finished, fetch.latency_s)
+        verdict = scheduler.judged(request, response, sent)
+        if not await scheduler.may_store(request, verdict):
+            if fetch is not None:
+                self._inc("requests")
+            return request
         if fetch is not None:
-            sent = Sent(fetch.finished, fetch.latency_s)
             try:
                 request.meta["crawlweb_warc"] = await scheduler.crawl.store.append(fetch)
             except StoreError as e:
@@ -49,7 +53,7 @@ class StoreMiddleware:
             if job.lease.host not in self._hosts:
                 self._hosts.add(job.lease.host)
                 self._inc("hosts")
-        return response if scheduler.answered(request, response, sent) else request
+        return response if scheduler.answered(request, verdict) else request
 
     def process_exception(self, request: Request, exception: Exception) -> Request | None:
         scheduler = self._scheduler

@@ -13,15 +13,16 @@ import sys
 from array import array
 from collections.abc import Collection
 
-LEAST = 24  # partitions that a worker polls, where there are so many: fewer, and whole numbers and chance make shares uneven
-SLACK = 1.08  # a worker's bound, as a multiple of the mean
+LEAST = 12  # partitions that a worker polls, where there are so many: fewer, and whole numbers and chance make shares uneven
+POLLERS = 2  # of a partition at least: they even out what chance did, and one that dies is not missed
+SLACK = 1.125  # a worker's bound, as a multiple of the mean
 HASHES = 1 << 64
 CANDIDATES, MOST_CANDIDATES = 3, 20_000  # pairs sorted at a time, as a multiple of those that are missing: sorting stops all threads
 
 
 def pollers(workers: int, partitions: int) -> int:
     """Of each partition: enough that a worker has `LEAST` of them. Doubled where it is not, since every change of it moves much."""
-    count = 1
+    count = POLLERS
     while count < workers and count * partitions < LEAST * workers:
         count *= 2
     return min(count, workers)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime
+import fcntl
 import gzip
 import ipaddress
+import os
 import resource
 import socket
 import ssl
 import struct
 import sys
+import termios
 import time
 import zlib
 from collections.abc import Awaitable, Callable
@@ -886,6 +889,39 @@ def test_a_process_that_slept_sends_nothing(sleeps_after: str, run: Any, monkeyp
     server = crawl(html(), work, run=run)
     assert server.requests == []
     assert server.connections == (sleeps_after == "connect")
+
+
+@both_loops
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_request_is_with_the_kernel_before_the_loop_does_anything_else(
+    scheme: str, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a process that is stopped just then sends it when it wakes."""
+    waiting: list[int] = []
+
+    async def work(handler: DownloadHandler, server: Server) -> None:
+        send = exchange.Exchange.send
+
+        def look(self: exchange.Exchange, data: bytes) -> None:
+            assert self._transport
+            fd = self._transport.get_extra_info("socket").fileno()
+            before = sent_bytes(fd)
+            send(self, data)
+            waiting.append(sent_bytes(fd) - before)
+
+        monkeypatch.setattr(exchange.Exchange, "send", look)
+        await handler.download_request(Request(server.url(scheme=scheme)))
+
+    crawl(html(), work, tls=certificate(tmp_path) if scheme == "https" else None, run=run)
+    assert waiting[0] > 100
+
+
+def sent_bytes(fd: int) -> int:
+    """Bytes that were written to a TCP socket (tcp_info.tcpi_bytes_acked and what is not acknowledged)."""
+    with socket.socket(fileno=os.dup(fd)) as sock:
+        unacked = struct.unpack("i", fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, b"    "))[0]
+        acked = struct.unpack_from("Q", sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256), 120)[0]
+        return int(acked + unacked)
 
 
 @both_loops

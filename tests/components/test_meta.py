@@ -17,7 +17,7 @@ from crawlweb.errors import ConfigError
 from crawlweb.frontier import meta as module
 from crawlweb.frontier.frontier import Frontier
 from crawlweb.frontier.keys import SCHEMA
-from crawlweb.frontier.meta import Meta
+from crawlweb.frontier.meta import Agreed, Meta, Room
 
 FIRST = {"partitions": "64", "min_delay_s": "1", "scope": "any"}
 NAMED = {"partitions": "CRAWLWEB_PARTITIONS", "min_delay_s": "CRAWLWEB_MIN_DELAY_S", "scope": "scope"}
@@ -113,19 +113,94 @@ def test_another_schema_is_refused_though_nobody_typed_it(redis_url: str) -> Non
     run(redis_url, work)
 
 
+@pytest.mark.parametrize(
+    ("have", "says"),
+    [
+        ({"schema": "1"}, "has schema '1'; this release reads schema"),
+        ({"schema": "3", "release": "0.9.0"}, "has schema '3' of crawlweb '0.9.0'; this release reads schema"),
+        ({"schema": "two"}, "has schema 'two'"),
+        ({"schema": ""}, "has schema ''"),
+        ({"schema": "\x00\n" * 100}, "has schema '\\x00"),
+        ({"partitions": "64"}, "has a meta key without schema"),
+    ],
+)
+def test_a_crawl_of_another_schema_is_refused_in_one_line_that_says_what_to_do(redis_url: str, have: dict[str, str], says: str) -> None:
+    with raw(redis_url) as client:
+        client.hset("{t}:meta", mapping=have)
+        before = client.hgetall("{t}:meta")
+
+        async def work(meta: Meta) -> None:
+            for ask in (meta.agreed(), meta.agree(FIRST, {})):
+                with pytest.raises(ConfigError) as refused:
+                    await ask
+                text = str(refused.value)
+                assert (says in text, "crawlweb purge t" in text, "\n" in text, len(text) < 400) == (True, True, False, True)
+            assert client.hgetall("{t}:meta") == before
+
+        run(redis_url, work)
+
+
+NO_VALUES = {
+    "partitions": ["abc", "-1", "0", "", "1.5", "99999999999", "9" * 5000, "\u0664", "65537", "64 "],
+    "min_delay_s": ["", "soon", "-1", "nan", "inf", "1e999"],
+    "latency_factor": ["x", "-0.1"],
+    "ip_delay_s": ["-5", "None"],
+    "seen": ["", "cuckoo", "Bloom"],
+    "false_positives": ["0", "2", "x", "nan"],
+    "scope": ["", "site"],
+    "max_pages": ["0", "-1", "many", "1e3"],
+    "max_depth": ["-1", "deep"],
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in NO_VALUES.items() for value in values])
+def test_a_value_that_cannot_be_read_is_named_in_one_line(name: str, value: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        Agreed.read("t", {"schema": str(SCHEMA), "partitions": "64", name: value})
+    text = str(refused.value)
+    assert (f"{name}={value[:40]!r}" in text, "{t}:meta" in text, "\n" in text, len(text) < 300) == (True, True, False, True)
+
+
+def test_partitions_are_never_guessed() -> None:
+    with pytest.raises(ConfigError, match="partitions=''"):
+        Agreed.read("t", {"schema": str(SCHEMA)})
+
+
+def test_what_was_agreed_is_read(redis_url: str) -> None:
+    wanted = {"partitions": "7", "min_delay_s": "0.25", "seen": "exact", "scope": "host", "max_pages": "5", "max_depth": ""}
+
+    async def work(meta: Meta) -> None:
+        assert await meta.agreed() is None
+        await meta.agree(wanted, {})
+        assert await meta.agreed() == Agreed(partitions=7, min_delay_s=0.25, seen="exact", scope="host", max_pages=5)
+
+    run(redis_url, work)
+
+
+def test_bytes_that_are_no_text_are_refused_too(redis_url: str) -> None:
+    with raw(redis_url) as client:
+        client.hset("{t}:meta", mapping={"schema": str(SCHEMA), "partitions": b"\xff\xfe", b"\x80": b"\x81"})
+
+    async def work(meta: Meta) -> None:
+        with pytest.raises(ConfigError, match="partitions="):
+            await meta.agreed()
+
+    run(redis_url, work)
+
+
 def test_crawls_in_one_redis_do_not_meet(redis_url: str) -> None:
     async def one(meta: Meta) -> None:
         await meta.agree(FIRST, {})
         await meta.widen_scope(["a.org"])
         await meta.say_seeding(True)
-        await meta.permits(1, keys(1), LEASE_S)
+        await meta.permits(1, keys(1))
 
     async def other(meta: Meta) -> None:
         assert (await meta.agree({**FIRST, "partitions": "2"}, NAMED))["partitions"] == "2"
         await meta.refresh_scope()
         assert meta.scope == set()
         assert not await meta.anyone_seeding()
-        assert await meta.permits(1, keys(1, 5), LEASE_S) == ([True], 0)
+        assert letters(await meta.permits(1, keys(1, 5))) == "y"
 
     run(redis_url, one, crawl="t")
     run(redis_url, other, crawl="t2")
@@ -263,61 +338,148 @@ def test_two_workers_that_widen_at_once_find_each_other_s_names(redis_url: str) 
 # -- max_pages -----------------------------------------------------------------------------------------------------------
 
 
+def letters(room: Room) -> str:
+    return "".join("y" if ok else "n" for ok in room.allowed)
+
+
+def hurry(client: redis.Redis, name: str, seconds: float) -> None:
+    """Members of a zset expire so much earlier."""
+    for member, at in client.zrange(f"{{t}}:{name}", 0, -1, withscores=True):
+        client.zadd(f"{{t}}:{name}", {member: at - 1000 * seconds})
+
+
 def test_permits_are_given_up_to_the_limit_and_once_a_url(redis_url: str) -> None:
     async def work(meta: Meta) -> None:
-        assert await meta.permits(3, keys(5), LEASE_S) == ([True, True, True, False, False], 0)
-        assert await meta.permits(3, keys(5), LEASE_S) == ([True, True, True, False, False], 0)  # leased again: it has one
-        await meta.spend(keys(2), keys(1, 2))
-        assert await meta.permits(3, keys(2, 3), LEASE_S) == ([True, False], 2)
-        await meta.spend(keys(1, 3), [])
-        assert await meta.permits(3, keys(1, 9), LEASE_S) == ([False], 3)
-        assert await meta.permits(3, keys(2), LEASE_S) == ([True, True], 3)  # a stored page, leased again after a crash
+        assert await meta.permits(3, keys(5)) == Room([True, True, True, False, False], 0, 0, 0)
+        assert letters(await meta.permits(3, keys(5))) == "yyynn"  # leased again: it has one
+        assert await meta.spend(3, keys(2)) == Room([True, True], 2, 2, 0)
+        assert await meta.end_pages(3, keys(2), keys(1, 2)) == Room([False], 2, 0, 1)
+        assert await meta.permits(3, keys(2, 3)) == Room([True, False], 2, 0, 0)
+        assert await meta.spend(3, keys(1, 3)) == Room([True], 3, 1, 0)
+        assert letters(await meta.permits(3, keys(1, 9))) == "n"
+        assert letters(await meta.permits(3, keys(2))) == "yy"  # pages that count, leased again after a crash
 
     run(redis_url, work)
 
 
-def test_a_page_stored_twice_counts_once(redis_url: str) -> None:
-    async def work(meta: Meta) -> None:
-        await meta.permits(3, keys(1), LEASE_S)
-        await meta.spend(keys(1) * 2, [])
-        await meta.spend(keys(1), [])
-        assert (await meta.permits(3, [], LEASE_S))[1] == 1
-        await meta.spend([], keys(1))  # a late refusal takes no page back
-        assert (await meta.permits(3, [], LEASE_S))[1] == 1
-
-    run(redis_url, work)
-
-
-def test_permits_of_a_worker_that_died_come_back(redis_url: str) -> None:
-    async def work(died: Meta, other: Meta) -> None:
-        assert (await died.permits(2, keys(2), 0.05))[0] == [True, True]
-        assert (await other.permits(2, keys(1, 5), LEASE_S))[0] == [False]
-        with raw(redis_url) as client:
-            for member, at in client.zrange("{t}:permits", 0, -1, withscores=True):
-                client.zadd("{t}:permits", {member: at - 200})  # instead of waiting for twice the lease
-        assert (await other.permits(2, keys(3, 5), LEASE_S))[0] == [True, True, False]
+def test_a_page_counts_once_however_often_it_is_spent(redis_url: str) -> None:
+    async def work(first: Meta, second: Meta) -> None:
+        await first.permits(3, keys(1))
+        for meta in (first, first, second):
+            assert await meta.spend(3, keys(1) * 2) == Room([True, True], 1, 1, 2)
+        await second.end_pages(3, [], keys(1))  # a permit given back late takes no page back
+        assert (await second.permits(3, [])) == Room([], 1, 1, 2)
 
     run(redis_url, work, 2)
 
 
-def test_a_permit_lasts_twice_as_long_as_a_lease_and_is_renewed_by_asking(redis_url: str) -> None:
+def test_who_was_stopped_past_its_permit_stores_nothing_if_others_took_the_room(redis_url: str) -> None:
+    async def work(stopped: Meta, other: Meta) -> None:
+        assert letters(await stopped.permits(2, keys(2))) == "yy"
+        assert letters(await other.permits(2, keys(1, 5))) == "n"
+        with raw(redis_url) as client:
+            hurry(client, "permits", LEASE_S)
+        assert letters(await other.permits(2, keys(1, 5))) == "y"
+        assert letters(await other.spend(2, keys(1, 5))) == "y"
+        assert letters(await stopped.spend(2, keys(2))) == "yn", "there was room for one of them"
+        assert letters(await stopped.spend(2, keys(2))) == "yn"
+        with raw(redis_url) as client:
+            assert client.scard("{t}:pages") == 2
+
+    run(redis_url, work, 2)
+
+
+def test_of_two_without_a_permit_one_gets_the_last_page(redis_url: str) -> None:
+    async def work(*metas: Meta) -> None:
+        rooms = await asyncio.gather(*(meta.spend(1, keys(1, n)) for n, meta in enumerate(metas)))
+        assert sorted(letters(room) for room in rooms) == ["n", "y"]
+
+    run(redis_url, work, 2)
+
+
+def test_a_permit_held_by_another_is_no_room(redis_url: str) -> None:
+    async def work(holder: Meta, other: Meta) -> None:
+        await holder.permits(1, keys(1))
+        assert letters(await other.spend(1, keys(1, 1))) == "n"
+        assert letters(await holder.spend(1, keys(1))) == "y"
+
+    run(redis_url, work, 2)
+
+
+def test_a_worker_killed_before_it_spent_leaves_room_when_its_permit_is_over(redis_url: str) -> None:
+    async def work(died: Meta, other: Meta) -> None:
+        await died.permits(1, keys(1))
+        assert (await other.permits(1, keys(1, 1))).free == 0
+        assert letters(await other.permits(1, keys(1))) == "y", "whoever gets the URL has its permit"
+        with raw(redis_url) as client:
+            hurry(client, "permits", LEASE_S)
+        assert letters(await other.permits(1, keys(1, 1))) == "y"
+
+    run(redis_url, work, 2)
+
+
+def test_a_page_of_a_worker_killed_after_it_spent_is_open_until_another_has_completed_it(redis_url: str) -> None:
+    async def work(died: Meta, other: Meta) -> None:
+        await died.permits(1, keys(1))
+        await died.spend(1, keys(1))
+        assert await other.permits(1, keys(1, 1)) == Room([False], 1, 1, 0)
+        with raw(redis_url) as client:
+            hurry(client, "permits", LEASE_S)
+            hurry(client, "open", LEASE_S)
+        assert await other.permits(1, keys(1)) == Room([True], 1, 1, 0)
+        assert await other.spend(1, keys(1)) == Room([True], 1, 1, 0)
+        assert await other.end_pages(1, keys(1), []) == Room([False], 1, 0, 0)
+
+    run(redis_url, work, 2)
+
+
+def test_nobody_waits_for_ever_for_a_page_that_does_not_come_back(redis_url: str) -> None:
+    async def work(died: Meta, other: Meta) -> None:
+        await died.spend(1, keys(1))
+        with raw(redis_url) as client:
+            hurry(client, "open", module.OPEN_S)
+        assert await other.permits(1, []) == Room([], 1, 0, 0), "it counts all the same"
+
+    run(redis_url, work, 2)
+
+
+def test_a_permit_lasts_as_long_as_a_lease_and_is_renewed_by_asking(redis_url: str) -> None:
     async def work(meta: Meta) -> None:
         with raw(redis_url) as client:
-            lasts = []
             for _ in range(2):
-                await meta.permits(1, keys(1), LEASE_S)
+                await meta.permits(1, keys(1))
                 seconds, micros = client.time()
-                lasts.append(client.zscore("{t}:permits", keys(1)[0][:8]) / 1000 - seconds - micros / 1e6)
-            assert all(2 * LEASE_S - 5 < left <= 2 * LEASE_S + 0.01 for left in lasts)
+                left = client.zscore("{t}:permits", keys(1)[0][:8]) / 1000 - seconds - micros / 1e6
+                assert LEASE_S - 5 < left <= LEASE_S + 0.01
+                hurry(client, "permits", 10)
 
     run(redis_url, work)
 
 
-def test_nothing_to_spend_is_no_call(redis_url: str) -> None:
+def test_a_server_that_lost_its_last_second_is_told_again_what_was_spent(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def work(meta: Meta) -> None:
-        before = meta._frontier.calls
-        await meta.spend([], [])
-        assert meta._frontier.calls == before
+        now = [1000.0]
+        monkeypatch.setattr(module, "boottime", lambda: now[0])
+        await meta.spend(9, keys(2))
+        now[0] += 6
+        await meta.spend(9, keys(2, 2))
+        now[0] += 3600  # the server was away for so long
+        with raw(redis_url) as client:
+            client.delete("{t}:pages", "{t}:open", "{t}:permits")
+            for _ in range(2):
+                assert await meta.replay(9) == Room([True, True], 2, 2, 7)
+                assert client.smembers("{t}:pages") == {key[:8] for key in keys(2, 2)}
+            client.delete("{t}:pages")
+            assert (await meta.replay(1)).stored == 2, "they are stored, whoever took the room meanwhile"
+
+    run(redis_url, work)
+
+
+def test_more_keys_than_fit_into_a_call_are_asked_for_in_several(redis_url: str) -> None:
+    async def work(meta: Meta) -> None:
+        room = await meta.permits(2500, keys(3000))
+        assert letters(room) == "y" * 2500 + "n" * 500
+        assert room.free == 0
 
     run(redis_url, work)
 
@@ -327,29 +489,23 @@ def test_concurrent_workers_never_store_more_than_max_pages(redis_url: str) -> N
 
     async def work(*metas: Meta) -> None:
         rng = random.Random(11)
-        begun: set[bytes] = set()
         stored: set[bytes] = set()
 
         async def fetch(meta: Meta, urls: list[bytes]) -> None:
             while urls:
                 some, urls = urls[:4], urls[4:]
-                allowed, _ = await meta.permits(most, some, LEASE_S)
-                may = [url for url, ok in zip(some, allowed, strict=True) if ok]
-                begun.update(may)
-                assert len(begun) <= most + len(refused)
+                may = [url for url, ok in zip(some, (await meta.permits(most, some)).allowed, strict=True) if ok or rng.random() < 0.1]
                 await asyncio.sleep(0)
                 pages = [url for url in may if rng.random() < 0.7]
-                gone = [url for url in may if url not in pages]
-                refused.extend(gone)
-                await meta.spend(pages, gone)
-                stored.update(pages)
+                allowed = (await meta.spend(most, pages)).allowed if pages else []
+                stored.update(url for url, ok in zip(pages, allowed, strict=True) if ok)
+                await meta.end_pages(most, pages, [url for url in may if url not in pages])
 
-        refused: list[bytes] = []
         urls = keys(400)
         rng.shuffle(urls)
         await asyncio.gather(*(fetch(meta, urls[n :: len(metas)]) for n, meta in enumerate(metas)))
         assert len(stored) == most
-        assert (await metas[0].permits(most, keys(1, 999), LEASE_S)) == ([False], most)
+        assert await metas[0].permits(most, keys(1, 999)) == Room([False], most, 0, 0)
 
     run(redis_url, work, 6)
 
@@ -359,15 +515,16 @@ import asyncio, random, sys
 from redis.asyncio import Redis
 from crawlweb.frontier.frontier import Frontier
 from crawlweb.frontier.meta import Meta
+from crawlweb.frontier.rows import Limits
 
 async def main(url, seed, most):
-    meta, rng = Meta(Frontier(Redis.from_url(url), "t", 1, f"p{seed}")), random.Random(seed)
+    meta, rng = Meta(Frontier(Redis.from_url(url), "t", 1, f"p{seed}", Limits(lease_s=0.2))), random.Random(seed)
     print("ready", flush=True)
     stored = 0
     while stored < most:
         keys = [rng.randrange(10**6).to_bytes(16, "little") for _ in range(3)]
-        allowed, stored = await meta.permits(most, keys, 0.1)
-        await meta.spend([key for key, ok in zip(keys, allowed) if ok and rng.random() < 0.8], [])
+        allowed, stored, _, _ = await meta.permits(most, keys)
+        await meta.spend(most, [key for key, ok in zip(keys, allowed) if ok and rng.random() < 0.8])
 
 asyncio.run(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))
 """

@@ -18,15 +18,19 @@ from redis.asyncio import Redis
 
 from crawlweb.cli import main
 from crawlweb.frontier import keys
+from crawlweb.frontier.connect import Servers
 from crawlweb.frontier.frontier import Frontier
 from crawlweb.frontier.keys import KEYS, SCHEMA, is_key_of
+from crawlweb.frontier.members import Members
 from crawlweb.frontier.meta import Meta
 from crawlweb.frontier.rows import EXACT, Limits, Link
+from crawlweb.frontier.starts import beside
 from crawlweb.frontier.totals import Totals
 from crawlweb.policy.canonical import url_key
 from crawlweb.policy.hosts import SUFFIX_LIST_ID, host_of
 from crawlweb.records import Entry
 from crawlweb.store.chunks import ChunkStore
+from tests.cluster import a_cluster
 
 OTHERS = (
     "{web2}:meta",
@@ -35,6 +39,7 @@ OTHERS = (
     "{web.x}:meta",
     "{web:dupefilter}:bloom",
     "web:start_urls",
+    "{web:start_urls}:web2:taken",
     "web",
     "{web",
     "{we}:meta",
@@ -66,6 +71,8 @@ class Crawl:
                 link = Link(host_of(url), url_key(url), Entry(url), *((EXACT,) if i == 0 else ()))
                 await frontier.enqueue(frontier.partition_of(link.host), [link])
             await Totals(frontier, lambda: {"crawlweb/pages": 7}).close()
+            for name in ("batch:w:1", "quarantine"):
+                await client.rpush(f"{beside('shop:start_urls', 'web')}{name}", "https://h.org/")  # type: ignore[misc]
 
     def names(self) -> set[str]:
         return {key.decode() for key in self.client.scan_iter(count=1000)}
@@ -133,13 +140,16 @@ def test_at_a_terminal_it_asks(crawl: Crawl, answer: str, goes: bool) -> None:
 def test_it_refuses_while_workers_live(crawl: Crawl) -> None:
     async def live() -> None:
         async with Redis.from_url(crawl.url) as client:
-            await Totals(Frontier(client, "web", 4, "living"), dict).send()
+            await Members(Frontier(client, "web", 4, "living")).beat(busy=False, leases=0)
+            await Members(Frontier(client, "web", 4, "gone")).beat(busy=False, leases=0)
+            await Members(Frontier(client, "web", 4, "gone")).leave()
 
     asyncio.run(live())
     before = crawl.names()
     result = crawl.purge("--yes")
     assert result.exit_code == 2
-    assert "living" in result.stderr
+    assert f"living (process {os.getpid()} on " in result.stderr
+    assert "gone" not in result.stderr
     assert crawl.names() == before
 
 
@@ -174,5 +184,31 @@ def test_what_cannot_be_a_crawls_name_is_refused(crawl: Crawl, name: str) -> Non
 
 def test_every_kind_of_key_is_known_as_the_crawls() -> None:
     prefixes = {"partition": keys.partition_prefix("a.b", 63), "crawl": keys.crawl_key("a.b", ""), "addresses": keys.ip_shard_key("a.b", 3)}
+    prefixes["starts"] = f"{beside('a:start_urls', 'a.b')}batch:w:1"
     assert {key.scope for key in KEYS} == set(prefixes)
     assert all(is_key_of("a.b", prefix) and not is_key_of("axb", prefix) and not is_key_of("a", prefix) for prefix in prefixes.values())
+
+
+def test_every_server_of_a_cluster_is_looked_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SCRAPY_SETTINGS_MODULE", "settings.local")
+    with a_cluster() as cluster:
+
+        def names() -> list[int]:
+            return [sum(key.startswith(b"{web") for key in node.call("KEYS", "*")) for node in cluster.members]
+
+        async def begin() -> None:
+            servers = await Servers.connect(cluster.url, {})
+            frontier = Frontier(servers.redis, "web", 16, "tester", Limits(expected_urls=4096))
+            await Meta(frontier).agree({**AGREED, "partitions": "16"}, {})
+            for i in range(60):
+                url = f"https://h{i}.org/"
+                await frontier.enqueue(frontier.partition_of(host_of(url)), [Link(host_of(url), url_key(url), Entry(url))])
+            await servers.close()
+
+        asyncio.run(begin())
+        assert min(names()) > 0
+        settings = ["-s", f"REDIS_URL={cluster.url}", "-s", f"CRAWLWEB_DATA_DIR={tmp_path}"]
+        result = CliRunner().invoke(main, ["purge", "web", "--yes", *settings])
+        assert result.exit_code == 0, result.output
+        assert "60 URLs pending" in result.stdout
+        assert names() == [0, 0, 0]

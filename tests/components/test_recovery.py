@@ -14,6 +14,7 @@ from perishable import Perishable, perishable
 
 from crawlweb import worker as worker_module
 from crawlweb.frontier import frontier as frontier_module
+from crawlweb.frontier import journal as journal_module
 from crawlweb.frontier.connect import Servers
 from crawlweb.frontier.frontier import Frontier
 from crawlweb.frontier.journal import KEPT_S, Journal
@@ -173,6 +174,22 @@ def test_a_link_that_another_worker_had_sent_is_sent_again_by_whoever_heard_that
     run(server, work, desks=2, capacity=0)
 
 
+def test_links_that_redis_lost_are_sent_again_however_long_it_was_away(server: Perishable, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(desk: Desk) -> None:
+        desk.allow("h.org")
+        await desk.sent(link("h.org"))
+        await desk.job()  # the server is asked for its lease first
+        mark = server.mark()
+        await desk.sent(link("h.org", "/2"))
+        await asyncio.to_thread(server.kill)
+        monkeypatch.setattr(journal_module, "KEPT_S", 0.0)  # as if it had been away for longer
+        await asyncio.to_thread(server.crash, mark)
+        await desk.recovered()
+        assert (await desk.audit())["pending"] == 2
+
+    run(server, work)
+
+
 def test_what_a_worker_knows_by_heart_is_forgotten(server: Perishable) -> None:
     async def work(desk: Desk) -> None:
         await desk.sent(link("h.org"))
@@ -276,6 +293,21 @@ def test_a_server_that_all_workers_had_left_is_leased_from_at_once(server: Peris
     run(server, work, capacity=0)
 
 
+def test_only_the_last_worker_says_that_all_have_left_and_whoever_comes_first_hears_it(server: Perishable) -> None:
+    async def work(first: Desk, second: Desk) -> None:
+        members = first.worker.members, second.worker.members
+        await until(lambda: first.worker._share._workers and len(second.worker._share._workers) == 2)
+        await members[0].leave()
+        await members[0].say_left("run")
+        assert await members[1].take_left() == ""
+        await members[1].leave()
+        await members[1].say_left("run")
+        assert await members[0].take_left() == "run"
+        assert await members[0].take_left() == ""
+
+    run(server, work, desks=2, capacity=0)
+
+
 def test_a_job_whose_lease_redis_lost_is_not_begun(server: Perishable) -> None:
     async def work(desk: Desk) -> None:
         desk.allow("h.org")
@@ -339,7 +371,10 @@ def test_leases_of_a_server_that_changed_under_the_call_are_given_back(server: P
     run(server, work, capacity=0)
 
 
-def test_leases_last_longer_and_are_not_reclaimed_after_a_silence(server: Perishable) -> None:
+def test_leases_last_longer_and_are_not_reclaimed_after_a_silence(server: Perishable, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (frontier_module, worker_module):
+        monkeypatch.setattr(module, "CALM_S", 5.0)  # as it is, however loaded the machine
+
     async def work(desk: Desk) -> None:
         desk.allow("h.org")
         await desk.sent(link("h.org"))

@@ -131,7 +131,7 @@ class Desk:
     ) -> bool:
         """As the store middleware and the engine: what is not the spider's goes back to the scheduler. Was it the spider's?"""
         response = HtmlResponse(request.url, status, headers=headers, body=body, flags=list(flags), request=request)
-        shown = self.scheduler.answered(request, response, Sent(boottime(), 0.001))
+        shown = self.scheduler.answered(request, self.scheduler.judged(request, response, Sent(boottime(), 0.001)))
         if not shown:
             assert self.scheduler.enqueue_request(request)
         self.slot.remove_request(request)

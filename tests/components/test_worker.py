@@ -593,6 +593,100 @@ def test_leases_that_are_held_long_are_renewed(redis_url: str) -> None:
     assert office.counts["leases/late"] == 0
 
 
+def test_what_only_waits_to_be_fetched_is_given_back_before_its_lease_runs_out(redis_url: str) -> None:
+    pages = [link("h0.org"), link("h1.org")]
+
+    async def work(office: Office) -> None:
+        office.allow(*pages)
+        await office.sent(*pages)
+        job = await office.job()  # the engine takes no other
+        waiting = {lease.token: lease.expires for lease in office.worker.in_hand.values() if lease is not job.lease}
+        await until(lambda: [what for what in office.frontier.done("completed") if what[1] == "l"])
+        assert not waiting.keys() & office.worker.in_hand.keys()
+        assert job.lease.token in office.worker.in_hand
+        finished(office, job)
+
+    office = run(redis_url, work, limits=Limits(lease_s=1.2), fetch_s=0.2)
+    assert office.counts["leases/late"] == 0
+
+
+def test_an_outcome_that_cannot_be_sent_yet_keeps_its_lease(redis_url: str) -> None:
+    page = link("h0.org")
+
+    async def work(office: Office) -> None:
+        office.allow(page)
+        await office.sent(page)
+        job = await office.job()
+        office.frontier.hold("complete")
+        finished(office, job)
+        first = job.lease.expires
+        await until(lambda: job.lease.expires > first + 0.9)
+        office.frontier.free("complete")
+        await until(lambda: office.frontier.done("completed"))
+
+    office = run(redis_url, work, limits=Limits(lease_s=0.8), fetch_s=0.1)
+    assert office.counts["leases/late"] == 0
+
+
+def test_a_page_that_is_stuck_is_named_and_then_left_to_others(redis_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    page = link("h0.org")
+
+    async def work(office: Office) -> None:
+        office.allow(page)
+        await office.sent(page)
+        stuck = await office.job()
+        await until(lambda: office.counts["leases/abandoned"])
+        assert (office.counts["leases/stuck"], office.counts["leases/abandoned"]) == (1, 1)
+        again = await office.job()
+        assert (again.lease.entry.url, again.lease.entry.expiries) == (page.entry.url, 1)
+        finished(office, again)
+        finished(office, stuck)
+        await until(lambda: len(office.frontier.done("completed")) == 2)
+
+    office = run(redis_url, work, limits=Limits(lease_s=0.8, min_delay_s=0.02), fetch_s=0.1, stuck_s=2.0)
+    assert office.counts["leases/late"] == 1
+    assert caplog.text.count("https://h0.org/ is in callbacks or pipelines for") == 2
+
+
+def test_a_lease_that_is_gone_is_not_begun_and_its_page_not_kept(redis_url: str) -> None:
+    pages = [link(f"h{n}.org") for n in range(3)]
+
+    async def work(office: Office) -> None:
+        office.allow(*pages)
+        await office.sent(*pages)
+        begun = await office.job()
+        await until(lambda: len(office.worker.in_hand) == 3)
+        assert await office.worker.keeps(begun)
+        for p in range(PARTITIONS):
+            await office.client.delete(office.frontier.key(p, "leases"), office.frontier.key(p, "leased"))
+        assert await office.worker.keeps(begun), "its lease lasts: nobody is asked"
+        begun.lease.expires = boottime() - 1
+        assert not await office.worker.keeps(begun)
+        for lease in office.worker.in_hand.values():
+            lease.is_gone = True
+        assert office.worker.next_job() is None
+        finished(office, begun)
+        await until(lambda: not office.worker.in_hand)
+
+    office = run(redis_url, work, start=True)
+    assert (office.counts["leases/returned"], office.counts["leases/late"]) == (2, 3)
+
+
+def test_a_lease_that_ran_out_and_was_not_taken_is_kept(redis_url: str) -> None:
+    page = link("h0.org")
+
+    async def work(office: Office) -> None:
+        office.allow(page)
+        await office.sent(page)
+        job = await office.job()
+        job.lease.expires = boottime() - 1
+        assert await office.worker.keeps(job)
+        assert job.lease.expires > boottime() + 30
+        finished(office, job)
+
+    run(redis_url, work)
+
+
 # -- robots.txt ----------------------------------------------------------------------------------------------------------
 
 
@@ -1562,6 +1656,14 @@ def test_a_worker_is_busy_while_the_end_of_a_hold_is_unsent(redis_url: str, monk
 # -- max_pages -----------------------------------------------------------------------------------------------------------
 
 
+async def stored(office: Office, job: Job) -> bool:
+    """As the store middleware asks before it writes, and then the page leaves the engine."""
+    assert office.worker.limit
+    counts = await office.worker.limit.counts(job.lease)
+    finished(office, job, "d" if counts else "l")
+    return counts
+
+
 def test_no_more_pages_are_begun_than_max_pages_and_the_crawl_ends_there(redis_url: str) -> None:
     pages = [link(f"h{n}.org") for n in range(12)]
 
@@ -1570,19 +1672,19 @@ def test_no_more_pages_are_begun_than_max_pages_and_the_crawl_ends_there(redis_u
         office.allow(*pages)
         await office.sent(*pages)
         jobs = [await office.job() for _ in range(3)]
-        await until(lambda: len(office.frontier.done("completed")) >= 9)  # the rest went back, to wait for a second
+        await until(lambda: len(office.frontier.done("completed")) >= 9)  # the rest went back, to wait for a while
         assert worker.next_job() is None
         finished(office, jobs[0])  # a 404: its permit is free again
         await until(lambda: jobs[0].lease.token not in worker.in_hand)
-        await office.passes(1.0)
+        await office.passes(4.0)
         jobs.append(await office.job())
-        for job in jobs[1:]:
-            finished(office, job, page_key=url_key(job.lease.entry.url))
+        assert all([await stored(office, job) for job in jobs[1:]])
         await until(lambda: not worker.in_hand)
         await office.passes(1.0)
         await until(lambda: (worker.next_job(), office.ended)[1])
         assert office.ended == ["max_pages"]
         assert await office.client.scard("{t}:pages") == 3
+        assert not await office.client.exists("{t}:permits", "{t}:open")
 
     run(redis_url, work, max_pages=3, once=True)
 
@@ -1599,6 +1701,71 @@ def test_a_url_given_back_gives_its_permit_back(redis_url: str) -> None:
         await until(lambda: len(office.frontier.done("completed")) >= 4)
 
     run(redis_url, work, max_pages=1)
+
+
+def test_a_permit_lasts_as_long_as_its_page_is_worked_on(redis_url: str) -> None:
+    page = link("h0.org")
+
+    async def work(office: Office) -> None:
+        office.allow(page)
+        await office.sent(page)
+        job = await office.job()
+        first = await office.client.zscore("{t}:permits", url_key(page.entry.url)[:8])
+        await until(lambda: job.lease.expires > boottime() + 0.7)
+        assert await office.client.zscore("{t}:permits", url_key(page.entry.url)[:8]) >= first
+        await asyncio.sleep(1.0)  # longer than the first permit
+        assert not (await Meta(Frontier(office.client, "t", PARTITIONS, "w2")).spend(1, [b"another!"])).allowed[0]
+        assert await stored(office, job)
+
+    run(redis_url, work, max_pages=1, limits=Limits(lease_s=0.8), fetch_s=0.1)
+
+
+def test_a_page_for_which_there_is_no_room_any_more_is_given_back(redis_url: str) -> None:
+    pages = [link("h0.org"), link("h1.org")]
+
+    async def work(office: Office) -> None:
+        office.allow(*pages)
+        await office.sent(*pages)
+        job = await office.job()
+        other = Meta(Frontier(office.client, "t", PARTITIONS, "w2"))
+        await office.client.delete("{t}:permits")  # it was stopped longer than they last
+        assert (await other.spend(1, [b"another!"])).allowed == [True]
+        assert not await stored(office, job)
+        await until(lambda: not office.worker.in_hand)
+        assert office.ended == []  # the other's page is not complete
+        await other.end_pages(1, [b"another!"], [])
+        await until(lambda: office.ended)
+        assert office.ended == ["max_pages"]
+        assert (await office.audit())["pending"] == 2
+
+    run(redis_url, work, max_pages=1, once=True)
+
+
+def test_a_page_that_counts_and_whose_worker_died_is_found_and_completed_before_the_crawl_ends(redis_url: str) -> None:
+    """Behind a better URL of its host, for which there is no room."""
+    page, better = link("h0.org", "/counts", 5), link("h0.org", "/better", 1)
+    others = [link(f"h{n}.org") for n in range(1, 9)]
+
+    async def work(office: Office) -> None:
+        await Meta(Frontier(office.client, "t", PARTITIONS, "died")).spend(1, [url_key(page.entry.url)])
+        office.allow(page, *others)
+        await office.sent(page, better, *others)
+        job: list[Job] = []
+
+        async def search() -> None:
+            while not job:
+                await office.passes(0.02)
+                job.extend(found for found in [office.worker.next_job()] if found)
+                await asyncio.sleep(0.01)
+
+        await search()
+        assert job[0].lease.entry.url == page.entry.url
+        assert office.ended == []
+        assert await stored(office, job[0])
+        await until(lambda: office.ended)
+        assert office.ended == ["max_pages"]
+
+    run(redis_url, work, max_pages=1, once=True)
 
 
 # -- the end -------------------------------------------------------------------------------------------------------------

@@ -106,6 +106,12 @@ class Blow:
     until_s: float = 0.0
     """When a worker that is stopped goes on, when a server is back."""
 
+    @property
+    def unsettled_s(self) -> float:
+        """What was asked for until then under a lease of that moment may have to be asked for again: a server that lost its last second
+        may have lost the lease, and nobody can know before it is back."""
+        return self.until_s if self.lost_s else self.at_s
+
 
 @dataclass
 class Worker:
@@ -340,7 +346,7 @@ class Account:
     """Different ones."""
     pages_per_s: float
     in_flight: tuple[int, ...]
-    """At each blow: pages of the struck workers that they had asked for and that were still leased, and those of a lost second."""
+    """At each blow: pages that the struck workers had asked for and that were still leased, and those of a lost second."""
     again: tuple[Again, ...]
     robots_again: tuple[Again, ...]
 
@@ -376,7 +382,7 @@ def _in_flight(blow: Blow, by_worker: dict[int, list[Visit]]) -> Iterator[Place]
     for number in blow.workers:
         visits = by_worker.get(number, [])
         latest: dict[str, Visit] = {}
-        for visit in visits[: bisect_left(visits, blow.at_s, key=lambda v: v.start_s)]:
+        for visit in visits[: bisect_left(visits, blow.unsettled_s, key=lambda v: v.start_s)]:
             latest[visit.host] = visit
             place = visit.host, visit.target
             if place in blow.leased or (blow.lost_s and visit.end_s >= blow.at_s - blow.lost_s - SLACK_S):
@@ -394,7 +400,7 @@ def _again(visits: list[Visit], blows: list[Blow], in_flight: list[frozenset[Pla
         first = before.get(place)
         if first is not None:
             excused = any(
-                worker_of(first) in blow.workers and place in places and first.start_s <= blow.at_s <= visit.start_s
+                worker_of(first) in blow.workers and place in places and first.start_s <= blow.unsettled_s and blow.at_s <= visit.start_s
                 for blow, places in zip(blows, in_flight, strict=True)
             )
             yield Again(place, first, visit, excused)

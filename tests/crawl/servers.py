@@ -29,10 +29,12 @@ class Loser(Node):
         self._sizes: deque[tuple[float, Path, int]] = deque(maxlen=round(10 / SAMPLE_S))
         self._closed = threading.Event()
         super().__init__(folder, _free_port(), *AOF, *options)
+        self.start()
         threading.Thread(target=self._watch, daemon=True, name=f"sizes of {folder}").start()
 
     def end(self) -> None:
         """As an operator does: nothing is lost."""
+        assert self.process
         self.process.terminate()
         self.process.wait()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+import redis
 
 from crawlweb.frontier.server import find_binary
 from tests.conftest import serving
@@ -187,3 +189,29 @@ def test_two_crawls_of_one_data_directory_do_not_meet(folder: Path) -> None:
         assert [run.succeeds(60).summary for run in runs] == [("finished", 4)] * 2
         assert not crawl.server_answers()
         assert all(list((crawl.data_dir / name / "warc").glob("*.warc.gz")) for name in ("one", "two"))
+
+
+@at_once
+def test_max_pages_is_exact_for_three_workers_of_which_some_are_killed(folder: Path) -> None:
+    """Pages that were stored by a worker that died are found, completed and counted once, in all that it left behind."""
+    most = 60
+    with a_redis() as url, Web(sites=[Tree(f"t{i}.org", pages=12) for i in range(12)]) as web:
+        shared = {"REDIS_URL": url, "DOWNLOAD_TIMEOUT": 1, "CRAWLWEB_LEASE_S": 3, "CRAWLWEB_MIN_DELAY_S": 0.3}
+        with contextlib.ExitStack() as stack:
+            crawls = [
+                stack.enter_context(Crawl(folder / str(i), web.dns_server, CRAWLWEB_SPILL_URL=folder / "cold", **shared)) for i in range(3)
+            ]
+            arguments = ["-a", f"max_pages={most}"]
+            first, second, third = (crawl.start(web.seeds(), arguments=arguments) for crawl in crawls)
+            with redis.Redis.from_url(url) as client:
+                for run, pages in ((first, 15), (second, 35)):
+                    third.wait_until(lambda least=pages: client.scard("{web}:pages") >= least)
+                    run.kill()
+                again = crawls[0].start()
+                assert third.succeeds().summary[0] == again.succeeds().summary[0] == "max_pages is reached"
+                assert client.scard("{web}:pages") == most
+                assert not client.exists("{web}:permits", "{web}:open")
+            stored = {page for crawl in crawls for page in crawl.pages()}
+            items = {item["final_url"] for crawl in crawls for item in crawl.readable_items()[0]}
+            assert (len(stored), len(items)) == (most, most)
+            assert crawls[0].audit()["lost"] == 0

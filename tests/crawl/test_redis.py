@@ -57,6 +57,7 @@ def test_a_crawl_waits_for_a_redis_that_does_not_answer(folder: Path) -> None:
         finally:
             os.kill(pid, signal.SIGCONT)
         run.succeeds()
+        assert "Redis keeps no append-only file" in run.log
         is_whole(web, crawl)
 
 

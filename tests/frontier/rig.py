@@ -84,7 +84,8 @@ class Wire:
 
 
 class Rig:
-    """`t`: ms on the server's clock. `active_hosts`: of a partition, below the least that a Frontier asks for."""
+    """`t`: ms on the server's clock. `active_hosts`: of a partition, below the least that a Frontier asks for. `through`: an address that
+    frontiers have of the server (lossy.py)."""
 
     def __init__(
         self,
@@ -94,6 +95,7 @@ class Rig:
         limits: Limits | None = None,
         constants: dict[str, int] | None = None,
         active_hosts: int | None = None,
+        through: str = "",
     ) -> None:
         self.t = 0
         self.loop = asyncio.new_event_loop()
@@ -109,7 +111,7 @@ class Rig:
         for patch in self._patches:
             patch.start()
         self.sync = redis.Redis.from_url(url)
-        self.client = Redis.from_url(url, single_connection_client=True)
+        self.client = Redis.from_url(through or url, single_connection_client=True)
         self.limits = limits or Limits(expected_urls=2048 * partitions)
         self.wires = [Wire(self.client, active_hosts) for _ in range(workers)]
         self.frontiers = [Frontier(w, "t", partitions, f"w{i}", self.limits) for i, w in enumerate(self.wires)]  # type: ignore[arg-type]

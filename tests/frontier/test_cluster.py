@@ -18,9 +18,11 @@ from crawlweb.frontier.cold import ColdQueues
 from crawlweb.frontier.connect import Servers
 from crawlweb.frontier.frontier import Frontier
 from crawlweb.frontier.inspect import begun, host_view, newest_dead_letters
+from crawlweb.frontier.kinds import refuse_foreign_crawl, refuse_foreign_partitions
 from crawlweb.frontier.memory import MemoryWatch
 from crawlweb.frontier.meta import Meta
 from crawlweb.frontier.rows import KeptNow, Limits, Outcome, Override
+from crawlweb.frontier.starts import Batch, StartKey
 from tests.cluster import Cluster, Node, a_cluster, free_ports
 
 PARTITIONS = 16
@@ -63,6 +65,26 @@ def key(p: int) -> str:
 
 
 # -- every call finds its node ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("put", ["rpush", "sadd"])
+def test_start_urls_are_taken_wherever_their_key_lies(cluster: Cluster, put: str) -> None:
+    async def work(servers: Servers) -> None:
+        frontier = frontier_of(servers)
+        await refuse_foreign_crawl(frontier)
+        await refuse_foreign_partitions(frontier, PARTITIONS)
+        for name in ("web:start_urls", "{shop}:start_urls", *(f"spider{n}:start_urls" for n in range(6))):
+            start_key = StartKey(frontier, name)
+            await getattr(servers.redis, put)(name, b"http://a.org/", b"none")
+            assert await start_key.holds()
+            batch = await start_key.take(10, 60.0)
+            assert isinstance(batch, Batch)
+            await start_key.keep(batch, 60.0)
+            assert await start_key.drop(batch, {batch.entries.index(b"none"): "no URL"}) == 1
+            assert not await start_key.holds()
+            assert await servers.redis.lrange(start_key.quarantine, 0, -1) == [b"no URL\tnone"]  # type: ignore[misc]
+
+    run(cluster.url, work)
 
 
 def test_a_url_goes_its_way_in_every_partition(cluster: Cluster) -> None:
@@ -108,9 +130,10 @@ def test_what_is_the_whole_crawl_s_is_agreed_on_at_one_node(cluster: Cluster) ->
         await second.refresh_scope()
         assert second.scope == {"a.org", "b.org"}
         pages = [n.to_bytes(16, "big") for n in range(3 << 64, (3 << 64) + 3)]
-        assert (await first.permits(1, pages[:1], 60.0)) == ([True], 0)
-        await first.spend(pages[:1], [])
-        assert (await second.permits(1, [(9 << 64).to_bytes(16, "big")], 60.0)) == ([False], 1)
+        assert (await first.permits(1, pages[:1])).allowed == [True]
+        assert (await first.spend(1, pages[:1])).allowed == [True]
+        room = await second.permits(1, [(9 << 64).to_bytes(16, "big")])
+        assert (room.allowed, room.stored) == ([False], 1)
 
     run(cluster.url, work)
 

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, cast
 
 import pytest
+from perishable import Perishable, perishable
 from redis import Redis
 from redis.exceptions import ResponseError
 from rig import link
@@ -141,8 +142,9 @@ def test_a_user_with_the_rights_that_the_docs_name_can_do_all(redis_url: str, ca
             await meta.say_seeding(False)
             await meta.widen_scope(["a.org"])
             await meta.refresh_scope()
-            await meta.permits(3, [b"k" * 16], 60.0)
-            await meta.spend([b"k" * 16], [b"l" * 16])
+            await meta.permits(3, [b"k" * 16, b"l" * 16])
+            await meta.spend(3, [b"k" * 16])
+            await meta.end_pages(3, [b"k" * 16], [b"l" * 16])
             await f.read_clock()
             p = f.partition_of("a.org")
             assert await f.enqueue(p, [link("a.org", f"/{n}") for n in range(80)]) == "n" * 80
@@ -226,7 +228,7 @@ def test_calls_wait_while_the_server_is_a_replica(redis_url: str, caplog: pytest
 
         with caplog.at_level(logging.WARNING):
             connected(redis_url, work)
-    assert "again in" in caplog.text
+    assert "Redis answers again" in caplog.text
 
 
 # -- Sentinels -------------------------------------------------------------------------------------------------------------
@@ -298,3 +300,32 @@ def test_a_service_that_sentinels_do_not_know_stops_the_start(started: Nodes) ->
 def test_several_addresses_are_those_of_a_cluster(started: Nodes) -> None:
     one, two = started.start(), started.start()
     assert "no Redis Cluster answers" in refusal(f"redis://{one.address},{two.address}")
+
+
+def test_calls_beyond_the_connections_wait_for_one(redis_url: str) -> None:
+    async def main() -> tuple[int, int]:
+        servers = await Servers.connect(redis_url, {})
+        try:
+            answers = await asyncio.gather(*(servers.redis.ping() for _ in range(300)))
+            return sum(answers), len(await servers.redis.client_list())
+        finally:
+            await servers.close()
+
+    answered, connections = asyncio.run(main())
+    assert answered == 300
+    assert connections <= 33
+
+
+def test_a_server_that_is_about_to_start_is_waited_for(redis_server: Any) -> None:
+    async def main(server: Perishable) -> None:
+        connecting = asyncio.ensure_future(Servers.connect(server.url, {}, patience_s=30))
+        await asyncio.sleep(0.1)
+        assert not connecting.done()
+        await asyncio.to_thread(server.start)
+        await (await connecting).close()
+
+    with perishable(redis_server.binary) as server:
+        server.kill()
+        with pytest.raises(ConfigError, match="REDIS_URL"):
+            asyncio.run(Servers.connect(server.url, {}, patience_s=0.1))
+        asyncio.run(main(server))

@@ -78,10 +78,13 @@ class Url:
     place: str = "queued"
     due_ms: int = 0
     back_score: float | None = None
+    _named: tuple[Entry | None, bytes] = None, b""
 
     @property
     def id(self) -> tuple[str, bytes]:
-        return self.host, codec.encode(self.entry, self.host)
+        if self._named[0] is not self.entry:  # coded once: a step of the model asks for it thousands of times
+            self._named = self.entry, codec.encode(self.entry, self.host)
+        return self.host, self._named[1]
 
     @property
     def origin(self) -> str:
@@ -770,13 +773,16 @@ class FrontierModel(RuleBasedStateMachine):
             assert {t: self.row(v)[0] for t, v in real_held.items() if self.row(v)} == {
                 t.encode(): h.url.id for t, h in part.held.items()
             }, "leased"
+            waiting = Counter(u.id for u in part.urls if u.place == "waiting")
             for u in part.urls:  # a wait that is over may have ended
-                if u.place == "waiting" and u.due_ms <= part.now and real_wait[u.id] < self.count(part, u.id, "waiting"):
+                if u.place == "waiting" and u.due_ms <= part.now and real_wait[u.id] < waiting[u.id]:
                     u.place = "queued"
-            assert real_wait == Counter(u.id for u in part.urls if u.place == "waiting"), "wait"
+                    waiting[u.id] -= 1
+            waiting = +waiting
+            assert real_wait == waiting, "wait"
             due = {tuple(row[0]): int(at) for text, at in mine.get("wait", ()) if (row := self.row(text))} if real_wait else {}
             for u in part.urls:
-                assert u.place != "waiting" or self.count(part, u.id, "waiting") > 1 or due[u.id] == u.due_ms, (u, due[u.id])
+                assert u.place != "waiting" or waiting[u.id] > 1 or due[u.id] == u.due_ms, (u, due[u.id])
             merged = int(mine.get("ctr", {}).get(b"merged", 0))
             for ident in {u.id for u in part.urls if u.place == "queued"}:
                 twins = self.placed[ident[0], ident[1][3:]] > 1
@@ -870,25 +876,31 @@ class FrontierModel(RuleBasedStateMachine):
         return value
 
     def check_backs(self, part: Part, backs: dict[str, list[tuple[bytes, float]]], mine: dict[str, Any]) -> None:
+        urls_of = Counter(u.host for u in part.urls)
+        queued = Counter(u.id for u in part.urls if u.place == "queued")
+        ages_of: dict[tuple[str, bytes], list[int]] = {}
+        for u in part.urls:
+            ages_of.setdefault(u.id, []).append(u.age)
         for host, members in backs.items():
             assert len(members) <= self.constants.get("BACK_CAP", 64)
             order = [(codec.decode(e, host).priority, e) for e, _ in members]
             assert [k for k, _ in order] == sorted(k for k, _ in order)
             # What was parked for want of room comes back as if it were new, behind what returns from a lease meanwhile.
-            self.hosts[host].was_full |= sum(u.host == host for u in part.urls) > 64
+            self.hosts[host].was_full |= urls_of[host] > 64
             if not self.constants and not self.hosts[host].was_full:
-                ages = {e: [u.age for u in part.urls if u.id == (host, e)] for _, e in order}
+                ages = {e: ages_of[host, e] for _, e in order}
                 # Of two placements of one URL it is not known which is which.
                 clear = [(k, ages[e][0]) for k, e in order if len(ages[e]) == 1 and self.placed[host, e[3:]] == 1]
                 assert clear == sorted(clear), "not in order of priority, then age"
+        scores = {(host, e): score for host, members in backs.items() for e, score in members}
         for held in part.held.values():
             text = mine["leased"][held.lease.token.encode()]
             held.score = self.row(text)[1]
             held.url.back_score = held.score
         for u in part.urls:
-            is_clear = not self.constants and not self.hosts[u.host].was_full and self.count(part, u.id, "queued") == 1
+            is_clear = not self.constants and not self.hosts[u.host].was_full and queued[u.id] == 1
             if u.place == "queued" and u.back_score is not None and is_clear:
-                score = dict(backs.get(u.host, [])).get(u.id[1], self.blocked_scores.get(u.id))
+                score = scores.get(u.id, self.blocked_scores.get(u.id))
                 assert score is not None, "did not come back"
                 assert score <= u.back_score, "did not come back to its place"
 

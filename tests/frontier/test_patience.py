@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import pytest
 from redis import exceptions
@@ -25,7 +26,7 @@ PASSING = [
 ]
 
 
-def answers(*errors: Exception) -> str:
+def answers(*errors: Exception, closing: bool = False) -> str:
     waiting = list(errors)
 
     async def call() -> str:
@@ -34,7 +35,9 @@ def answers(*errors: Exception) -> str:
         return "done"
 
     async def main() -> str:
-        return await Frontier(Redis(), "t", 1, "w").patiently(call)
+        frontier = Frontier(Redis(unix_socket_path="nowhere"), "t", 1, "w")
+        frontier.closing = closing
+        return await frontier.patiently(call)
 
     return asyncio.run(main())
 
@@ -57,4 +60,30 @@ def test_a_redis_that_is_not_itself_for_a_while_is_waited_for(monkeypatch: pytes
 )
 def test_another_error_ends_the_call(text: str) -> None:
     with pytest.raises(FrontierError, match=text.split()[0]):
-        answers(exceptions.ResponseError(text))
+        answers(exceptions.ResponseError(text), closing=True)
+
+
+def test_many_calls_that_wait_say_so_once_and_when_it_is_over(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    async def sleep(_: float, real: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+        await real(0)
+
+    monkeypatch.setattr(module.asyncio, "sleep", sleep)
+    frontier = Frontier(Redis(), "t", 1, "w")
+
+    def call(failures: int) -> Callable[[], Awaitable[str]]:
+        waiting = [exceptions.ConnectionError("reset") for _ in range(failures)]
+
+        async def one() -> str:
+            if waiting:
+                raise waiting.pop()
+            return "done"
+
+        return one
+
+    async def main() -> None:
+        await asyncio.gather(*(frontier.patiently(call(n)) for n in range(10)))
+
+    asyncio.run(main())
+    said = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert [text.partition(",")[0] for text in said] == ["Redis does not answer", "Redis answers again"]
+    assert frontier.outage.back_at > 0

@@ -534,6 +534,9 @@ class Links(Site):
     """A billion is as good as endless: then two thirds of all links are new."""
     links: int = 100
     page_bytes: int = 31_000
+    low_s: float = 0.0
+    high_s: float = 0.0
+    """Before the first byte, at least and at most."""
 
     def join(self, seed: int, port: int, peers: tuple[str, ...]) -> None:
         super().join(seed, port, peers)
@@ -588,7 +591,8 @@ class Links(Site):
             anchors,
             text,
         )
-        return Answer(body, page=path)
+        wait_s = self.low_s + (self.high_s - self.low_s) * ((number * 389 + self._salt) & 1023) / 1024
+        return Answer(body, page=path, wait_s=wait_s)
 
     def reachable(self) -> frozenset[str]:
         return frozenset(f"/page/{k}" if k else "/" for k in range(self.pages))

@@ -56,8 +56,10 @@ for i, row in ipairs(cmsgpack.unpack(ARGV[5])) do
     out[i] = math.max(0, next_ms - now)
   else
     local free_ms = math.max(next_ms, holder and now + average + delay or now)
-    if turn then
-      turn = free_ms + redis.call('ZCOUNT', turns, '-inf', '(' .. ms(math.min(turn, now))) * (delay + average)
+    if turn and turn > now then  -- it comes early, or this is a call that is repeated
+      turn = math.max(turn, free_ms)
+    elseif turn then
+      turn = free_ms + redis.call('ZCOUNT', turns, '-inf', '(' .. ms(turn)) * (delay + average)
     else
       local last = redis.call('ZRANGE', turns, -1, -1, 'WITHSCORES')[2]
       turn = last and math.max(free_ms, num(last) + delay + average) or free_ms

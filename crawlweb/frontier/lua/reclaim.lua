@@ -6,8 +6,8 @@ local MAX_EXPIRIES = 3
 
 local function end_leases(tokens)
   in_thousands(tokens, function(...)
-    redis.call('HDEL', TAG .. 'leased', ...)
-    redis.call('ZREM', TAG .. 'leases', ...)
+    on(TAG .. 'leased', 'HDEL', ...)
+    on(TAG .. 'leases', 'ZREM', ...)
   end)
 end
 

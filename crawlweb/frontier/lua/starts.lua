@@ -14,7 +14,8 @@
 -- Holds    an entry is in the key, in a batch that somebody will take over, in quarantine, or was acknowledged by the frontier
 
 local MAX_ENTRY_BYTES = 65536
-local MAX_BATCH_BYTES = 500000
+local MAX_BATCH_BYTES = 500000        -- a batch ends where it gets larger
+local AT_ONCE = 10                    -- entries moved by a command
 local TAG = ARGV[1]
 local TAKEN, QUARANTINE = TAG .. 'taken', TAG .. 'quarantine'
 local KINDS = {list = true, set = true, zset = true}
@@ -25,25 +26,16 @@ local function is_or_none(key, kind)
   return found == kind or found == 'none'
 end
 
--- Of the key, the next entry, and its move to the end of a list.
-local MOVES = {
-  list = function(to) return redis.call('LMOVE', KEYS[1], to, 'LEFT', 'RIGHT') end,
-  set = function(to)
-    local entry = redis.call('SRANDMEMBER', KEYS[1])
-    if entry then
-      redis.call('RPUSH', to, entry)
-      redis.call('SREM', KEYS[1], entry)
-    end
-    return entry
-  end,
-  zset = function(to)
-    local entry = redis.call('ZREVRANGE', KEYS[1], 0, 0)[1]
-    if entry then
-      redis.call('RPUSH', to, entry)
-      redis.call('ZREM', KEYS[1], entry)
-    end
-    return entry
-  end,
+-- The next entries of a key, and their removal.
+local NEXT = {
+  list = function(n) return redis.call('LRANGE', KEYS[1], 0, n - 1) end,
+  set = function(n) return redis.call('SRANDMEMBER', KEYS[1], n) end,
+  zset = function(n) return redis.call('ZREVRANGE', KEYS[1], 0, n - 1) end,
+}
+local REMOVE = {
+  list = function(entries) redis.call('LTRIM', KEYS[1], #entries, -1) end,
+  set = function(entries) redis.call('SREM', KEYS[1], unpack(entries)) end,
+  zset = function(entries) redis.call('ZREM', KEYS[1], unpack(entries)) end,
 }
 
 local what, name = ARGV[3], ARGV[4]
@@ -95,12 +87,14 @@ if not is_there and not is_theirs then
 end
 redis.call('ZADD', TAKEN, string.format('%d', now + num(ARGV[6])), name)
 if not is_there then
-  local bytes = 0
-  for _ = 1, num(ARGV[5]) do
-    local entry = MOVES[kind](batch)
-    if not entry then break end
-    bytes = bytes + #entry
-    if bytes > MAX_BATCH_BYTES then break end
+  local left, bytes = num(ARGV[5]), 0
+  while left > 0 and bytes <= MAX_BATCH_BYTES do
+    local entries = NEXT[kind](math.min(left, AT_ONCE))
+    if #entries == 0 then break end
+    redis.call('RPUSH', batch, unpack(entries))
+    REMOVE[kind](entries)
+    left = left - #entries
+    for _, entry in ipairs(entries) do bytes = bytes + #entry end
   end
 end
 local out = {name, {}}

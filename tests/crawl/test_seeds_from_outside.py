@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import redis
 from redis.asyncio import Redis
 
 from crawlweb.frontier.frontier import Frontier
+from crawlweb.frontier.keys import SCHEMA
 from crawlweb.frontier.starts import Batch, StartKey
 from tests.crawl.crawler import PARTITIONS, ROOT, Crawl, at_once
 from tests.crawl.test_limits import a_redis
@@ -113,14 +115,23 @@ def test_seeds_are_added_before_a_crawl_and_while_it_runs(folder: Path) -> None:
 
 
 @at_once
-def test_a_key_of_another_type_stops_the_start_and_nothing_is_changed(folder: Path) -> None:
+def test_what_is_not_this_releases_stops_the_start_and_nothing_is_changed(folder: Path) -> None:
     def everything(client: redis.Redis) -> dict[bytes, Any]:
         return {key: client.dump(key) for key in client.scan_iter()}
 
     with a_redis() as url, Crawl(folder, "127.0.0.1:9", REDIS_URL=url, CRAWLWEB_SEEN="exact") as crawl, redis.Redis.from_url(url) as client:
-        client.set("{web}:meta", "a string")
-        before = everything(client)
-        run = crawl.start("http://a.org/")
-        assert run.wait(60) == 1
-        assert "crawlweb: the key {web}:meta is of type string, wanted: hash" in run.log
-        assert (everything(client), crawl.data_dir.exists(), run.complaints) == (before, False, [])
+        states: dict[str, Callable[[], Any]] = {
+            "the key {web}:meta is of type string, wanted: hash": lambda: client.set("{web}:meta", "x"),
+            "the key {web:3}:front:0 is of type string, wanted: list": lambda: client.set("{web:3}:front:0", "x"),
+            "the crawl 'web' has schema '1'; ": lambda: client.hset("{web}:meta", "schema", "1"),
+            "begun with partitions='abc', ": lambda: client.hset("{web}:meta", mapping={"schema": SCHEMA, "partitions": "abc"}),
+        }
+        for says, make in states.items():
+            client.flushall()
+            make()
+            before = everything(client)
+            run = crawl.start("http://a.org/")
+            assert run.wait(60) == 1
+            (line,) = [line for line in run.log.splitlines() if line.startswith("crawlweb: ")]
+            assert says in line
+            assert (everything(client), crawl.data_dir.exists(), "Traceback" in run.log) == (before, False, False)
