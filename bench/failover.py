@@ -6,7 +6,8 @@
 A master and a replica on loopback (append-only, everysec), eight callers that enqueue 100 links, lease 32 URLs and complete them. Loss: the
 master is killed with `kill -9` and the replica promoted, `dies` while the link is well, `silent` after the link has said nothing for some
 seconds (a process in between is stopped, and killed with what it holds). Of what callers had been told, an enqueue is lost if the promoted
-server does not know the URL (it is gone, unless a worker sends it again), a completion if the URL is still leased (it is fetched again).
+server does not know the URL (it is gone), a completion if the URL is still leased (it is fetched again); counted once as it is, and once
+after the worker, which lives, has told the server its last five seconds again (docs/decisions/recovery.md).
 
     python bench/failover.py --cluster            a cluster node falls silent: what redis-py's cluster client does to calls to the others
 """
@@ -111,13 +112,16 @@ class Told:
     """What callers were told, and when (`time.monotonic`)."""
 
     enqueued: dict[str, tuple[Link, float]] = field(default_factory=dict)
-    completed: dict[str, tuple[int, float]] = field(default_factory=dict)
-    """By token: the partition."""
+    completed: dict[str, float] = field(default_factory=dict)
+    """By token."""
     calls_ms: list[float] = field(default_factory=list)
+    as_it_is: Loss | None = None
+    told_again: Loss | None = None
 
 
-def frontier_of(client: Any, worker: str = "caller") -> Frontier:
-    return Frontier(client, "b", CALLERS, worker, Limits(min_delay_s=0, seen="exact", lease_s=600, active_hosts=CALLERS * 1000))
+def frontier_of(client: Any, run_of: Callable[[str], str] = lambda _: "") -> Frontier:
+    limits = Limits(min_delay_s=0, seen="exact", lease_s=600, active_hosts=CALLERS * 1000)
+    return Frontier(client, "b", CALLERS, "caller", limits, run_of)
 
 
 def link(caller: int, n: int, i: int) -> Link:
@@ -145,7 +149,7 @@ async def calls(frontier: Frontier, caller: int, told: Told, is_over: Callable[[
             if leases:
                 await timed(frontier.complete(caller, [Outcome(lease, "d") for lease in leases]))
                 at = time.monotonic()
-                told.completed.update((lease.token, (caller, at)) for lease in leases)
+                told.completed.update((lease.token, at) for lease in leases)
 
 
 @contextmanager
@@ -175,16 +179,26 @@ def a_pair(started: Nodes, way: Way, is_linked_by_proxy: bool) -> Iterator[tuple
             proxy.stdout.close()
 
 
-async def drive(way: Way, master: Node, told: Told, work: Callable[[Frontier], Awaitable[None]]) -> None:
-    """Callers call while `work` goes on."""
+async def drive(
+    way: Way, master: Node, told: Told, work: Callable[[Frontier], Awaitable[None]], promoted: Callable[[], Node] | None = None
+) -> None:
+    """Callers call while `work` goes on; what they were told is told `promoted` again."""
     client = Redis(port=master.port, retry=Retry(NoBackoff(), 0), socket_timeout=5)
-    frontier = frontier_of(Waiting(client) if way.waits else client)
+    runs = ["master"]
+    frontier = frontier_of(Waiting(client) if way.waits else client, run_of=lambda _: runs[-1])
     over: list[bool] = []
     callers = [asyncio.ensure_future(calls(frontier, caller, told, lambda: bool(over))) for caller in range(CALLERS)]
     await work(frontier)
     over.append(True)
     await asyncio.gather(*callers)
     await client.aclose()
+    if promoted:
+        frontier.redis, frontier.closing = Redis(port=promoted().port), False
+        told.as_it_is = await lost(told, promoted())
+        runs.append("promoted")
+        await frontier.tell_again(frontier.take_changed())
+        told.told_again = await lost(told, promoted())
+        await frontier.redis.aclose()
 
 
 @dataclass(frozen=True)
@@ -227,7 +241,7 @@ class Loss:
     oldest_s: float
 
 
-def loss(way: Way, silent_s: float, seconds: float) -> Loss:
+def loss(way: Way, silent_s: float, seconds: float) -> Told:
     told = Told()
     with nodes() as started, a_pair(started, way, True) as (master, replica, proxy):
         assert proxy
@@ -240,31 +254,32 @@ def loss(way: Way, silent_s: float, seconds: float) -> Loss:
             master.kill()
             frontier.closing = True
 
-        asyncio.run(drive(way, master, told, until_it_dies))
-        if silent_s:
-            proxy.kill()
-        replica.call("REPLICAOF", "NO", "ONE")
-        return asyncio.run(lost(told, replica))
+        def promoted() -> Node:
+            if silent_s:
+                proxy.kill()
+            replica.call("REPLICAOF", "NO", "ONE")
+            return replica
+
+        asyncio.run(drive(way, master, told, until_it_dies, promoted))
+        return told
 
 
 async def lost(told: Told, promoted: Node) -> Loss:
+    """Reads only."""
     client = Redis(port=promoted.port)
-    frontier = frontier_of(client, "looker")
-    last = max(at for _, at in (*told.enqueued.values(), *told.completed.values()))
-    times = []
-    still: dict[int, set[bytes]] = {p: set(await cast(Any, client.hkeys(frontier.key(p, "leased")))) for p in range(CALLERS)}
-    lost_completed = [at for token, (p, at) in told.completed.items() if token.encode() in still[p]]
-    by_partition: dict[int, list[tuple[Link, float]]] = {p: [] for p in range(CALLERS)}
-    for one, at in told.enqueued.values():
-        by_partition[int(one.host[1 : one.host.index("n")])].append((one, at))
-    for p, rows in by_partition.items():
-        for first in range(0, len(rows), 200):
-            some = rows[first : first + 200]
-            answer = await frontier.enqueue(p, [one for one, _ in some])
-            times += [at for (_, at), letter in zip(some, answer, strict=True) if letter == "n"]
+    frontier = frontier_of(client)
+    seen: set[int] = set()
+    leased: set[bytes] = set()
+    for p in range(CALLERS):
+        leased.update(await cast(Any, client.hkeys(frontier.key(p, "leased"))))
+        async for key in client.scan_iter(match=frontier.key(p, "seen:*"), count=1000):
+            seen.update(map(int, await cast(Any, client.smembers(key))))
     await client.aclose()
-    oldest_s = last - min([*times, *lost_completed], default=last)
-    return Loss(len(told.enqueued), len(times), len(told.completed), len(lost_completed), oldest_s)
+    unknown = [at for one, at in told.enqueued.values() if int.from_bytes(one.key[:8], "big") % 2**63 not in seen]  # lua/exact.lua
+    unfinished = [at for token, at in told.completed.items() if token.encode() in leased]
+    last = max(at for at in (*(at for _, at in told.enqueued.values()), *told.completed.values()))
+    oldest_s = last - min([*unknown, *unfinished], default=last)
+    return Loss(len(told.enqueued), len(unknown), len(told.completed), len(unfinished), oldest_s)
 
 
 # -- a cluster node falls silent -------------------------------------------------------------------------------------------
@@ -340,18 +355,23 @@ def main() -> None:
         for way in WAYS if n % 2 == 0 else reversed(WAYS):
             costs[way.name].append(cost(way, options.seconds))
     print("| | calls/s | p50 ms | p99 ms | CPU of the master, µs a call | of the client |\n| --- | --- | --- | --- | --- | --- |")
-    for name, rows in costs.items():
+    for name, rows in costs.items() if options.rounds else ():
         cells = [
             statistics.median(getattr(row, cell) for row in rows) for cell in ("calls_per_s", "p50_ms", "p99_ms", "server_us", "client_us")
         ]
         print(f"| {name} | {cells[0]:,.0f} | {cells[1]:.1f} | {cells[2]:.1f} | {cells[3]:.0f} | {cells[4]:.0f} |", flush=True)
-    print("\n| | the master | links told | lost | completions told | lost | the oldest, s |\n| --- | --- | --- | --- | --- | --- | --- |")
+    print("\n| | the master | links told | lost | completions told | lost | the oldest, s | told again: links lost | completions |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     for how, silent_s in (("dies", 0.0), (f"dies after {options.silent:g} s of silence", options.silent)):
         for way in WAYS:
             for _ in range(options.kills):
-                found = loss(way, silent_s, options.seconds)
-                links, completions = (f"{found.enqueued:,} | {found.lost_enqueued:,}", f"{found.completed:,} | {found.lost_completed:,}")
-                print(f"| {way.name} | {how} | {links} | {completions} | {found.oldest_s:.2f} |", flush=True)
+                told = loss(way, silent_s, options.seconds)
+                first, then = told.as_it_is, told.told_again
+                assert first
+                assert then
+                links, completions = f"{first.enqueued:,} | {first.lost_enqueued:,}", f"{first.completed:,} | {first.lost_completed:,}"
+                again = f"{then.lost_enqueued:,} | {then.lost_completed:,}"
+                print(f"| {way.name} | {how} | {links} | {completions} | {first.oldest_s:.2f} | {again} |", flush=True)
 
 
 if __name__ == "__main__":
