@@ -104,8 +104,8 @@ class Servers:
     async def close(self) -> None:
         if hasattr(self, "redis"):
             await self.redis.aclose()
-        if self._sentinel:
-            await self._sentinel.aclose()
+        for client in self._sentinel.sentinels if self._sentinel else ():
+            await client.aclose()
 
 
 class _Clients:
