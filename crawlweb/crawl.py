@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import date
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from . import __version__
-from .default_settings import Config
+from .default_settings import SEEN, Config
 from .errors import ConfigError, FrontierError, StoreError
 from .frontier.accounts import Accounts
 from .frontier.connect import Servers
@@ -241,6 +242,17 @@ class Crawl:
             if value is not None:
                 named[name] = name
         have = await self.meta.agree(wanted | ({"spill": spill} if spill else {}), named)
+        try:
+            self._take(have)
+        except (KeyError, ValueError) as e:
+            raise ConfigError(f"the crawl {config.crawl!r}: what its workers agreed on cannot be read: {e}") from None
+        return have["spill"]
+
+    def _take(self, have: Mapping[str, str]) -> None:
+        """ValueError for what no worker of ours has written."""
+        numbers = [float(have[name]) for name in ("partitions", "min_delay_s", "latency_factor", "ip_delay_s", "false_positives")]
+        if not all(math.isfinite(number) and number >= 0 for number in numbers) or numbers[0] < 1 or have["seen"] not in SEEN:
+            raise ValueError(f"{numbers}, {have['seen']}")
         self.frontier.partitions = int(have["partitions"])
         self.frontier.limits = replace(
             self.frontier.limits,
@@ -253,7 +265,6 @@ class Crawl:
         self.max_pages = int(have["max_pages"]) if have["max_pages"] else None
         self.max_depth = int(have["max_depth"]) if have["max_depth"] else None
         self.scope = Scope(cast(Literal["any", "domain", "host"], have["scope"]), self.meta.scope)
-        return have["spill"]
 
     async def _seed(self, seeds: SeedSource) -> None:
         kind = self.scope.kind

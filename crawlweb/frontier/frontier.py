@@ -43,6 +43,11 @@ return out
 """
 
 
+def _number(text: bytes | None) -> int:
+    """0 for what is none."""
+    return int(text) if text and text.isdigit() and len(text) < 16 else 0
+
+
 def _shown(rows: Iterable[bytes], host: str) -> Iterable[tuple[bytes, str]]:
     for data in rows:
         with contextlib.suppress(ValueError):
@@ -180,7 +185,7 @@ class Frontier:
                 entry = codec.decode(data, host)
             except ValueError:
                 self.quarantined += 1
-                broken = Lease(token.decode(), partition, host_bytes.decode(errors="replace"), Entry(""), received, sent)
+                broken = Lease(token.decode(), partition, host_bytes.decode(errors="surrogateescape"), Entry(""), received, sent)
                 await self.complete(partition, [Outcome(broken, "q", arg="entry")])
                 continue
             trouble_s = None if trouble_ms < 0 else trouble_ms / 1000
@@ -205,7 +210,7 @@ class Frontier:
 
             def call() -> Awaitable[Any]:
                 now = boottime()
-                packed = msgpack.packb([row(o, now) for o in outcomes], use_bin_type=False)
+                packed = msgpack.packb([row(o, now) for o in outcomes], use_bin_type=False, unicode_errors="surrogateescape")
                 args = (ms(limits.min_delay_s), limits.latency_factor, ms(limits.latency_cap_s), packed)
                 return scripts.run(self.redis, "complete", self.key(partition, "ctr"), self.worker, number, *args)
 
@@ -306,12 +311,13 @@ class Frontier:
             for name in ("ready", "asleep", "wait", "leases"):
                 commands.append(("ZCARD", self.key(partition, name)))
             commands.append(("HLEN", self.key(partition, "tails")))
-            (enqueued, done), *sizes = await self.at_once(("HMGET", self.key(partition, "ctr"), "enq", "done"), *commands)
-            for size in sizes:
+            counters, *sizes = await self.at_once(("HMGET", self.key(partition, "ctr"), "enq", "done"), *commands)
+            enqueued, done = (None, None) if isinstance(counters, Exception) else counters
+            for size in (counters, *sizes):
                 if isinstance(size, Exception) and not str(size).startswith("WRONGTYPE"):
                     raise FrontierError(str(size)) from size
             # A key of another type hides what is there until a step has moved it aside: not known to be empty.
-            return int(enqueued or 0), int(done or 0), sum(size if isinstance(size, int) else 1 for size in sizes)
+            return _number(enqueued), _number(done), sum(size if isinstance(size, int) else 1 for size in sizes)
 
         rows = []
         for first in range(0, self.partitions, 32):

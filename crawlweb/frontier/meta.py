@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from redis.asyncio import Redis
 
-from ..errors import ConfigError
+from ..errors import ConfigError, FrontierError
 from ..records import boottime
 from . import scripts
 from .frontier import Frontier
 from .keys import SCHEMA, crawl_key
 from .rows import ms
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 OLDER = {"seen": "bloom", "false_positives": "0.001"}  # what releases did that did not write it
 SEEDING_S = 15.0  # a worker that reads seeds says so again within this
@@ -85,35 +89,58 @@ class Meta:
 
     async def _all(self) -> dict[str, str]:
         raw = await self._frontier.patiently(lambda: cast(Any, self._redis.hgetall(self._key("meta"))))
-        return {k.decode(): v.decode() for k, v in raw.items()}
+        return {k.decode(errors="replace"): v.decode(errors="replace") for k, v in raw.items()}
+
+    async def _typed(self, name: str, command: str, call: Callable[[], Awaitable[T]]) -> T:
+        """Makes a repeatable call on a key of which `command` tells the size. A key of another type is not ours: it is moved aside."""
+        try:
+            return await self._frontier.patiently(call)
+        except FrontierError as e:
+            if "WRONGTYPE" not in str(e):
+                raise
+        await self._frontier.patiently(lambda: scripts.run(self._redis, "typed", self._key(name), command))
+        logger.error("%s was of another type, and is moved aside", self._key(name))
+        return await self._frontier.patiently(call)
 
     async def say_seeding(self, seeding: bool) -> None:
         """Keeps the crawl from ending while this worker reads seeds."""
         worker, key = self._frontier.worker, self._key("seeding")
         if seeding:
-            await self._frontier.patiently(lambda: cast(Any, self._redis.eval(_SAY_SEEDING, 1, key, worker, SEEDING_S)))
+            await self._typed("seeding", "ZCARD", lambda: cast(Any, self._redis.eval(_SAY_SEEDING, 1, key, worker, SEEDING_S)))
         else:
-            await self._frontier.patiently(lambda: self._redis.zrem(key, worker))
+            await self._typed("seeding", "ZCARD", lambda: self._redis.zrem(key, worker))
 
     async def anyone_seeding(self) -> bool:
         seconds, _ = await self._frontier.patiently(lambda: cast(Any, self._redis.time()))
-        return bool(await self._frontier.patiently(lambda: self._redis.zcount(self._key("seeding"), seconds, "+inf")))
+        latest = seconds + 10 * SEEDING_S  # what is further away is no worker's word
+        return bool(await self._typed("seeding", "ZCARD", lambda: self._redis.zcount(self._key("seeding"), seconds, latest)))
 
     async def widen_scope(self, names: Iterable[str]) -> None:
         new = [name for name in names if name not in self.scope]
-        for first in range(0, len(new), _SCOPE_BATCH):
-            batch = new[first : first + _SCOPE_BATCH]
-            await self._frontier.patiently(partial(self._redis.sadd, self._key("scope"), *batch))
+        await self._add_to_scope(new)
         self.scope.update(new)
 
+    async def _add_to_scope(self, names: list[str]) -> None:
+        for first in range(0, len(names), _SCOPE_BATCH):
+            batch = names[first : first + _SCOPE_BATCH]
+            await self._typed("scope", "SCARD", partial(self._redis.sadd, self._key("scope"), *batch))
+
     async def refresh_scope(self) -> None:
-        """Takes up what other workers' seeds added."""
-        size = await self._frontier.patiently(lambda: cast(Any, self._redis.scard(self._key("scope"))))
+        """Takes up what other workers' seeds added, and adds what is missing there."""
+        key = self._key("scope")
+        size = await self._typed("scope", "SCARD", lambda: cast(Any, self._redis.scard(key)))
+        if size < len(self.scope):
+            await self._add_to_scope(list(self.scope))
         cursor = None if size == len(self.scope) else 0
         while cursor is not None:
-            scan = partial(self._redis.sscan, self._key("scope"), cursor, count=_SCOPE_BATCH)
+            scan = partial(self._redis.sscan, key, cursor, count=_SCOPE_BATCH)
             cursor, names = cast(Any, await self._frontier.patiently(scan))
-            self.scope.update(name.decode() for name in names)
+            for name in names:
+                try:
+                    self.scope.add(name.decode())
+                except UnicodeDecodeError:
+                    logger.error("%r in %s is not ours, and is taken out", name[:100], key)
+                    await self._frontier.patiently(partial(cast(Any, self._redis.srem), key, name))
             cursor = cursor or None
 
     # -- max_pages: lua/pages.lua ------------------------------------------------------------------------------------------

@@ -71,17 +71,34 @@ if old then
 end
 
 refuse_when_full()
+
+-- The last of a zset by time, if that is further away than any time of ours (a pause may be very far): it is looked at now, and put aside or
+-- back where it belongs.
+local function bring_near(name, most_ms)
+  local last = on(TAG .. name, 'ZRANGE', -1, -1, 'WITHSCORES')
+  if last[1] and not sane(last[2], most_ms) and num(last[2]) > 0 then redis.call('ZADD', TAG .. name, string.format('%d', now), last[1]) end
+end
+bring_near('leases', now + YEAR_MS)
+bring_near('wait', now + YEAR_MS)
+bring_near('ready', 2 ^ 50)
+bring_near('asleep', 2 ^ 50)
 reclaim(num(ARGV[8]), num(ARGV[9]), num(ARGV[10]), num(ARGV[11]))
 
 for _, host in ipairs(on(TAG .. 'asleep', 'ZRANGEBYSCORE', '-inf', string.format('%d', now + num(ARGV[5])), 'LIMIT', 0, MOVE_MOST)) do
-  local s = activate(host, num(on(TAG .. 'host:' .. host, 'HGET', 'n') or 0))
+  local h = on(TAG .. 'host:' .. host, 'HMGET', 's', 'n')
+  local s
+  if h[1] or on(TAG .. 'back:' .. host, 'ZCARD') + on(TAG .. 'park:' .. host, 'LLEN') > 0 then
+    s = activate(host, sane(h[2], now + YEAR_MS) or 0)
+  else
+    quarantine('asleep', host)
+  end
   if s ~= 'a' then redis.call('ZREM', TAG .. 'asleep', host) end  -- a late completion may have moved its clock
 end
 
 for _, text in ipairs(on(TAG .. 'wait', 'ZRANGEBYSCORE', '-inf', string.format('%d', now), 'LIMIT', 0, MOVE_MOST)) do
   local host, score, entry = string.match(text, '^([^\t]+)\t(%d+)\t(.*)$')
   if host and is_entry(entry) then
-    back_put(host, num(score), entry)
+    back_put(host, score_in_back(score, entry), entry)
     local s, _, next_ms, kept = state_of(host)
     if not s then activate(host, next_ms, kept) end
     if s == 'b' then rouse(host, next_ms) end
@@ -95,6 +112,7 @@ promote(num(ARGV[6]), num(ARGV[7]))
 
 -- A host at the top of `ready` that gets no lease now goes where its URLs and its clock say.
 local function move(host, h, next_ms)
+  if not h.s and on(TAG .. 'back:' .. host, 'ZCARD') == 0 then quarantine('ready', host) end
   if (h.f or 0) > 0 then
     on(TAG .. 'host:' .. host, 'HSET', 's', 'f')
     redis.call('ZREM', TAG .. 'ready', host)
@@ -150,6 +168,17 @@ if #leases > 0 then
     if h.list then redis.call('LPOP', h.list) else redis.call('ZREM', TAG .. 'back:' .. host, h.entry) end
   end
   if #in_flight > 0 then redis.call('ZREM', TAG .. 'ready', unpack(in_flight)) end
+end
+-- Where there is nothing to lease, what `tails` names without reason would keep the crawl from its end.
+if #leases == 0 and heads == 0 then
+  local size = on(TAG .. 'tails', 'HLEN')
+  for _, q in ipairs(size > 0 and size <= MOVE_MOST and redis.call('HKEYS', TAG .. 'tails') or NONE) do
+    if on(TAG .. q .. ':tail', 'LLEN') + on(TAG .. q .. ':chunks', 'LLEN') == 0 then
+      quarantine('tails', q)
+      size = size - redis.call('HDEL', TAG .. 'tails', q)
+    end
+  end
+  tails = size
 end
 local queues = {}
 if num(ARGV[12]) > 0 then
