@@ -297,7 +297,8 @@ class Frontier:
         """Puts dead letters back into the frontier; all, or those with a reason, of a host. How many."""
         moved = 0
         for p in [self.partition_of(host)] if host else range(self.partitions):
-            left = await self.patiently(partial(cast(Any, self.redis.llen), self.key(p, "dead")))
+            (size,) = await self.at_once(("LLEN", self.key(p, "dead")))
+            left = size if isinstance(size, int) else REQUEUED_AT_ONCE  # a key of another type: the step moves it aside
             while left > 0:
                 moved += int(await self.step("requeue", p, min(left, REQUEUED_AT_ONCE), reason, host))
                 left -= REQUEUED_AT_ONCE
@@ -343,7 +344,8 @@ class Frontier:
         """(host, reason, entry) of the newest dead letters of each partition."""
         letters: list[tuple[str, str, Entry | None]] = []
         for p in range(self.partitions):
-            for text in cast(list[bytes], await self.redis.lrange(self.key(p, "dead"), 0, most - 1)):
+            (texts,) = await self.at_once(("LRANGE", self.key(p, "dead"), 0, most - 1))
+            for text in texts if isinstance(texts, list) else ():
                 with contextlib.suppress(ValueError):
                     _, host, reason, data = text.split(b"\t", 3)
                     kind = reason.partition(b": ")[0]

@@ -33,12 +33,20 @@ local function sane(text, most)
   if n and n >= 0 and n <= most then return n end
 end
 
+-- Adds to a counter; one that is no number begins again.
+local function add_to(key, field, by)
+  local r = redis.pcall('HINCRBY', key, field, by)
+  if type(r) ~= 'table' then return r end
+  redis.call('HSET', key, field, by)
+  return by
+end
+
 local on
 
 -- Moves a key that is not ours out of the way.
 local function move_aside(key)
   local kind = redis.call('TYPE', key)['ok']
-  local aside = TAG .. 'foreign:' .. redis.call('HINCRBY', CTR, 'foreign', 1) .. ':' .. string.sub(key, #TAG + 1)
+  local aside = TAG .. 'foreign:' .. add_to(CTR, 'foreign', 1) .. ':' .. string.sub(key, #TAG + 1)
   redis.call('RENAME', key, aside)
   on(TAG .. 'quarantine', 'LPUSH', 'key\t' .. aside .. '\t' .. kind)
   redis.call('LTRIM', TAG .. 'quarantine', 0, QUARANTINED_MOST - 1)
@@ -72,7 +80,7 @@ local function finish()
   if tails ~= (sane(c[5], 2 ^ 53) or 0) then redis.call('HSET', CTR, 'tails', tails) end
   if long ~= (sane(c[6], 2 ^ 53) or LONG) then redis.call('HSET', CTR, 'long', long) end
   for name, by in pairs(add) do
-    if by ~= 0 then redis.call('HINCRBY', CTR, name, by) end
+    if by ~= 0 then add_to(CTR, name, by) end
   end
 end
 

@@ -72,16 +72,14 @@ end
 
 refuse_when_full()
 
--- The last of a zset by time, if that is further away than any time of ours (a pause may be very far): it is looked at now, and put aside or
--- back where it belongs.
-local function bring_near(name, most_ms)
+-- The last of a zset by time, if that is further away than any time of ours but a pause: it is looked at now, and put aside or back where it
+-- belongs. Else the crawl would wait for it.
+for _, name in ipairs({'leases', 'wait', 'ready', 'asleep'}) do
   local last = on(TAG .. name, 'ZRANGE', -1, -1, 'WITHSCORES')
-  if last[1] and not sane(last[2], most_ms) and num(last[2]) > 0 then redis.call('ZADD', TAG .. name, string.format('%d', now), last[1]) end
+  if last[1] and num(last[2]) > now + YEAR_MS and not on(TAG .. 'overrides', 'HGET', last[1]) then
+    redis.call('ZADD', TAG .. name, string.format('%d', now), last[1])
+  end
 end
-bring_near('leases', now + YEAR_MS)
-bring_near('wait', now + YEAR_MS)
-bring_near('ready', 2 ^ 50)
-bring_near('asleep', 2 ^ 50)
 reclaim(num(ARGV[8]), num(ARGV[9]), num(ARGV[10]), num(ARGV[11]))
 
 for _, host in ipairs(on(TAG .. 'asleep', 'ZRANGEBYSCORE', '-inf', string.format('%d', now + num(ARGV[5])), 'LIMIT', 0, MOVE_MOST)) do

@@ -165,7 +165,7 @@ end
 local function seen_close(expected, rate)
   for _, layer in ipairs(layers) do
     if layer[5] > 0 then
-      redis.call('HINCRBY', TAG .. 'bloom', 'u' .. layer[1], layer[5])
+      add_to(TAG .. 'bloom', 'u' .. layer[1], layer[5])
       if layer == layers[1] then make_ahead(expected, rate) end
     end
   end
