@@ -5,8 +5,8 @@
 
 A worker of `4x24` (one of four) has 24 requests at a time and waits for most of its life, so that it is not the machine's cores that say
 how many pages there are. Delay 1 s, no latency factor; addresses have their clocks. Redis writes its append-only file. Figures are taken
-between two moments, from when the web has served `--warm-up` pages for `--seconds`: pages by the web's own count, CPU from
-/proc/<pid>/stat, calls by the reads of Redis (a pipeline is one). Rounds alternate, figures are medians.
+between two moments, when the web has served `--warm-up` pages and `--pages` more, so that about as many links are new in all runs: pages by
+the web's own count, CPU from /proc/<pid>/stat, calls by the reads of Redis (a pipeline is one). Rounds alternate, figures are medians.
 
 What `--target` pages a second need is arithmetic. A cost is fitted as so much a page and so much a worker and second, by least squares over
 all runs; and a worker is given `--per-worker` pages a second.
@@ -32,6 +32,7 @@ sys.path.insert(0, str(ROOT))
 import redis  # noqa: E402
 
 from bench.throughput import cpu_s, machine  # noqa: E402
+from crawlweb.frontier.keys import partition_prefix  # noqa: E402
 from crawlweb.frontier.server import find_binary  # noqa: E402
 from tests.conftest import serving  # noqa: E402
 from tests.crawl.crawler import Crawl  # noqa: E402
@@ -51,6 +52,7 @@ class Figures:
     calls: float
     scripts: float
     redis_bytes: float
+    new_links: float
     web_ms: float
     busy: float
 
@@ -63,6 +65,7 @@ TITLES = {
     "calls": "calls/page",
     "scripts": "scripts/page",
     "redis_bytes": "bytes to and from Redis/page",
+    "new_links": "new links/page",
     "web_ms": "web, CPU ms/page",
     "busy": "cores busy",
 }
@@ -78,10 +81,13 @@ class Moment:
     calls: int
     scripts: int
     redis_bytes: int
+    links: int
+    """Ever queued."""
 
 
-def look(web: WebProcess, workers: set[int], server: int, client: redis.Redis) -> Moment:
+def look(web: WebProcess, workers: set[int], server: int, client: redis.Redis, partitions: int) -> Moment:
     stats, commands = client.info("stats"), client.info("commandstats")
+    links = sum(int(client.hget(partition_prefix("web", p) + "ctr", "enq") or 0) for p in range(partitions))
     return Moment(
         time.monotonic(),
         web.served(),
@@ -91,12 +97,13 @@ def look(web: WebProcess, workers: set[int], server: int, client: redis.Redis) -
         stats["total_reads_processed"],
         sum(commands.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("evalsha", "eval")),
         stats["total_net_input_bytes"] + stats["total_net_output_bytes"],
+        links,
     )
 
 
 def measure(workers: int, connections: int, options: argparse.Namespace) -> Figures:
     """One run. RuntimeError if it stalls."""
-    site = f"links:count={options.hosts},pages=1000,links={options.links},page_bytes={options.page_bytes}"
+    site = f"links:count={options.hosts},pages={options.host_pages},links={options.links},page_bytes={options.page_bytes}"
     site += f",low_s={options.low_s},high_s={options.high_s}"
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
@@ -120,14 +127,18 @@ def measure(workers: int, connections: int, options: argparse.Namespace) -> Figu
             )
             runs.append(stack.enter_context(crawl).start("" if number else f"@{seeds}"))
         deadline_s = time.monotonic() + options.wait_s
-        while web.served() < options.warm_up:
-            if time.monotonic() > deadline_s or any(run.process.poll() is not None for run in runs):
-                raise RuntimeError(f"{web.served()} pages in {options.wait_s:g} s\n{runs[0].log[-2000:]}")
-            time.sleep(0.1)
+
+        def wait(pages: int) -> None:
+            while (served := web.served()) < pages:
+                if time.monotonic() > deadline_s or any(run.process.poll() is not None for run in runs):
+                    raise RuntimeError(f"{served} pages in {options.wait_s:g} s\n{runs[0].log[-2000:]}")
+                time.sleep(0.05)
+
+        wait(options.warm_up)
         pids = {run.process.pid for run in runs}
-        before = look(web, pids, server.pid, client)
-        time.sleep(options.seconds)
-        after = look(web, pids, server.pid, client)
+        before = look(web, pids, server.pid, client, options.partitions)
+        wait(before.pages + options.pages)
+        after = look(web, pids, server.pid, client, options.partitions)
     pages, seconds = after.pages - before.pages, after.at_s - before.at_s
     spent_s = after.worker_s - before.worker_s, after.redis_s - before.redis_s, after.web_s - before.web_s
     return Figures(
@@ -138,6 +149,7 @@ def measure(workers: int, connections: int, options: argparse.Namespace) -> Figu
         calls=(after.calls - before.calls) / pages,
         scripts=(after.scripts - before.scripts) / pages,
         redis_bytes=(after.redis_bytes - before.redis_bytes) / pages,
+        new_links=(after.links - before.links) / pages,
         web_ms=spent_s[2] / pages * 1000,
         busy=sum(spent_s) / seconds / (os.cpu_count() or 1),
     )
@@ -187,15 +199,16 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--low-s", type=float, default=0.2, help="a page takes the server at least so long")
     parser.add_argument("--high-s", type=float, default=0.5, help="and at most")
-    parser.add_argument("--hosts", type=int, default=1000)
+    parser.add_argument("--hosts", type=int, default=800)
+    parser.add_argument("--host-pages", type=int, default=60, help="decides how many links are new")
     parser.add_argument("--links", type=int, default=100, help="of a page")
     parser.add_argument("--page-bytes", type=int, default=31_000)
     parser.add_argument("--partitions", type=int, default=64)
-    parser.add_argument("--warm-up", type=int, default=1500, help="pages before these")
-    parser.add_argument("--seconds", type=float, default=20)
+    parser.add_argument("--warm-up", type=int, default=2000, help="pages before these")
+    parser.add_argument("--pages", type=int, default=2000, help="measured, in each run")
     parser.add_argument("--target", type=float, default=3900, help="pages a second")
     parser.add_argument("--per-worker", type=float, default=300, help="pages a second that a worker is given there")
-    parser.add_argument("--wait-s", type=float, default=180, help="for the warm-up")
+    parser.add_argument("--wait-s", type=float, default=240, help="for a run")
     options = parser.parse_args()
     names = options.runs.split(",")
     sizes = {name: tuple(map(int, name.split("x"))) for name in names}

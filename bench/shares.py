@@ -30,19 +30,19 @@ from redis.asyncio import Redis
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from crawlweb import rulebook  # noqa: E402
-from crawlweb.frontier.frontier import Frontier  # noqa: E402
-from crawlweb.frontier.keys import partition_of  # noqa: E402
-from crawlweb.frontier.meta import Meta  # noqa: E402
-from crawlweb.frontier.rows import NORMAL, Limits, Link, Outcome  # noqa: E402
-from crawlweb.frontier.server import PrivateServer  # noqa: E402
-from crawlweb.job import Job  # noqa: E402
-from crawlweb.pace import Pace  # noqa: E402
-from crawlweb.policy.canonical import url_key  # noqa: E402
-from crawlweb.policy.owners import assign  # noqa: E402
-from crawlweb.policy.robots import Answer, Rules  # noqa: E402
-from crawlweb.records import Entry, boottime  # noqa: E402
-from crawlweb.worker import Worker  # noqa: E402
+from crawlweb import rulebook
+from crawlweb.frontier.frontier import Frontier
+from crawlweb.frontier.keys import partition_of
+from crawlweb.frontier.meta import Meta
+from crawlweb.frontier.rows import NORMAL, Limits, Link, Outcome
+from crawlweb.frontier.server import PrivateServer
+from crawlweb.job import Job
+from crawlweb.pace import Pace
+from crawlweb.policy.canonical import url_key
+from crawlweb.policy.owners import assign
+from crawlweb.policy.robots import Answer, Rules
+from crawlweb.records import Entry, boottime
+from crawlweb.worker import Worker
 
 SHARE_MOST = 1.15
 RULES = Rules(Answer("allow"))

@@ -266,7 +266,7 @@ class Accounts:
         layers = layers if isinstance(layers, dict) else {}
         for name, blocks in layers.items():
             layer = name[1:].decode(errors="replace")
-            if name[:1] != b"b" or not layer.isdecimal() or not blocks.isdigit():
+            if name[:1] != b"b" or not layer.isdecimal() or not _is_number(blocks):
                 continue
             segments = -(-int(blocks) // SEGMENT_BLOCKS)
             looked_at = min(segments, SEGMENTS_MEASURED)
@@ -275,7 +275,7 @@ class Accounts:
             measured.members = 0
             sample.fixed[SEGMENT].add(measured, segments / looked_at if looked_at else 0)
             used = layers.get(b"u" + name[1:], b"")
-            sample.fixed[SEGMENT].members += int(used) if used.isdigit() else 0
+            sample.fixed[SEGMENT].members += int(used) if _is_number(used) else 0
 
     async def _scan(self, sample: Sample, client: Redis, cursor: int, count: int) -> int:
         """A page of names from a cursor; the next cursor, 0 at the end."""
@@ -324,6 +324,10 @@ class Accounts:
         spaces = await self._frontier.patiently(lambda: cast(Any, client.info("keyspace")))
         space = spaces.get(f"db{client.connection_pool.connection_kwargs.get('db') or 0}", {})
         return int(space.get("keys", 0)), int(space.get("expires", 0))
+
+
+def _is_number(text: bytes) -> bool:
+    return text.isdigit() and len(text) < 16
 
 
 def _slots(keys: int) -> int:

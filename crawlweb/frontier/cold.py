@@ -19,7 +19,8 @@ _INLINE = re.compile(rb"[^\t]+\t\d+\t\d[0-9a-z][0-9a-z]\t")
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Entries of a queue in Redis, chunks of it on disk. `first`: the chunk that comes next, `taken` entries of it are in the head."""
+    """Entries of a queue in Redis, chunks of it on disk. `first`: the chunk that comes next (a name that is not ours: its bytes as
+    characters), `taken` entries of it are in the head."""
 
     head: int
     chunks: int
@@ -54,7 +55,7 @@ class ColdQueues:
             return Parts(head or 0, 0, tail or 0)
         (info,) = await self._read(("HGET", self._frontier.key(p, "cold"), first))
         _, taken, size = _info(info)
-        return Parts(head or 0, chunks, tail or 0, first.decode(errors="replace"), taken, size)
+        return Parts(head or 0, chunks, tail or 0, first.decode("latin-1"), taken, size)
 
     async def start_of_tail(self, p: int, queue: str, entries: int) -> tuple[bytes, list[bytes]]:
         """(serial, entries): what may be written into a chunk. Nothing, if the start of the tail changed meanwhile."""
@@ -87,7 +88,7 @@ class ColdQueues:
 
     async def give_up(self, p: int, queue: str, chunk: str) -> bool:
         """The first chunk cannot be read: its URLs are lost, and counted."""
-        return bool(int(await self._frontier.step("spill", p, "lost", queue, chunk)))
+        return bool(int(await self._frontier.step("spill", p, "lost", queue, chunk.encode("latin-1"))))
 
     async def done(self, p: int, queue: str, again_s: float = 0.0) -> None:
         await self._frontier.step("spill", p, "done", queue, round(again_s * 1000))
@@ -137,7 +138,13 @@ class ColdQueues:
         """One worker of the crawl does what is done once a period."""
         key = crawl_key(self._frontier.crawl, "sweep")
         call = partial(cast(Any, self._frontier.redis.set), key, self._frontier.worker, nx=True, px=round(period_s * 1000))
-        return bool(await self._frontier.patiently(call))
+        if await self._frontier.patiently(call):
+            return True
+        if (
+            await self._frontier.patiently(lambda: cast(Any, self._frontier.redis.pttl(key))) == -1
+        ):  # not ours: no worker's turn lasts for ever
+            await self._frontier.patiently(lambda: cast(Any, self._frontier.redis.delete(key)))
+        return False
 
 
 def urls_in(queue: str, entries: Sequence[bytes]) -> int:

@@ -61,6 +61,11 @@ return out
 """
 
 
+def _number(text: bytes | None) -> int:
+    """0 for what is none."""
+    return int(text) if text and text.isdigit() and len(text) < 16 else 0
+
+
 def _shown(rows: Iterable[bytes], host: str) -> Iterable[tuple[bytes, str]]:
     for data in rows:
         with contextlib.suppress(ValueError):
@@ -235,7 +240,7 @@ class Frontier:
                 entry = codec.decode(data, host)
             except ValueError:
                 self.quarantined += 1
-                broken = Lease(token.decode(), partition, host_bytes.decode(errors="replace"), Entry(""), received, sent)
+                broken = Lease(token.decode(), partition, host_bytes.decode(errors="surrogateescape"), Entry(""), received, sent)
                 await self.complete(partition, [Outcome(broken, "q", arg="entry")])
                 continue
             trouble_s = None if trouble_ms < 0 else trouble_ms / 1000
@@ -264,7 +269,7 @@ class Frontier:
 
             def call() -> Awaitable[Any]:
                 now = boottime()
-                packed = msgpack.packb([row(o, now) for o in outcomes], use_bin_type=False)
+                packed = msgpack.packb([row(o, now) for o in outcomes], use_bin_type=False, unicode_errors="surrogateescape")
                 args = (ms(limits.min_delay_s), limits.latency_factor, ms(limits.latency_cap_s), packed, int(again))
                 return scripts.run(self.redis, "complete", self.key(partition, "ctr"), self.worker, number, *args)
 
@@ -415,7 +420,8 @@ class Frontier:
         """Puts dead letters back into the frontier; all, or those with a reason, of a host. How many."""
         moved = 0
         for p in [self.partition_of(host)] if host else range(self.partitions):
-            left = await self.patiently(partial(cast(Any, self.redis.llen), self.key(p, "dead")))
+            (size,) = await self.at_once(("LLEN", self.key(p, "dead")))
+            left = size if isinstance(size, int) else REQUEUED_AT_ONCE  # a key of another type: the step moves it aside
             while left > 0:
                 moved += int(await self.step("requeue", p, min(left, REQUEUED_AT_ONCE), reason, host))
                 left -= REQUEUED_AT_ONCE
@@ -429,12 +435,13 @@ class Frontier:
             for name in ("ready", "asleep", "wait", "leases"):
                 commands.append(("ZCARD", self.key(partition, name)))
             commands.append(("HLEN", self.key(partition, "tails")))
-            (enqueued, done), *sizes = await self.at_once(("HMGET", self.key(partition, "ctr"), "enq", "done"), *commands)
-            for size in sizes:
+            counters, *sizes = await self.at_once(("HMGET", self.key(partition, "ctr"), "enq", "done"), *commands)
+            enqueued, done = (None, None) if isinstance(counters, Exception) else counters
+            for size in (counters, *sizes):
                 if isinstance(size, Exception) and not str(size).startswith("WRONGTYPE"):
                     raise FrontierError(str(size)) from size
             # A key of another type hides what is there until a step has moved it aside: not known to be empty.
-            return int(enqueued or 0), int(done or 0), sum(size if isinstance(size, int) else 1 for size in sizes)
+            return _number(enqueued), _number(done), sum(size if isinstance(size, int) else 1 for size in sizes)
 
         rows = []
         for first in range(0, self.partitions, 32):
@@ -460,7 +467,8 @@ class Frontier:
         """(host, reason, entry) of the newest dead letters of each partition."""
         letters: list[tuple[str, str, Entry | None]] = []
         for p in range(self.partitions):
-            for text in cast(list[bytes], await self.redis.lrange(self.key(p, "dead"), 0, most - 1)):
+            (texts,) = await self.at_once(("LRANGE", self.key(p, "dead"), 0, most - 1))
+            for text in texts if isinstance(texts, list) else ():
                 with contextlib.suppress(ValueError):
                     _, host, reason, data = text.split(b"\t", 3)
                     kind = reason.partition(b": ")[0]

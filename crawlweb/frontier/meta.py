@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from redis.asyncio import Redis
 
 from ..default_settings import MOST_FALSE_POSITIVES, MOST_PAGES, MOST_PARTITIONS, SEEN
-from ..errors import ConfigError
+from ..errors import ConfigError, FrontierError
 from ..records import boottime
 from . import scripts
 from .frontier import Frontier
 from .keys import SCHEMA, crawl_key
 from .rows import ms
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 OLDER = {"seen": "bloom", "false_positives": "0.001"}  # what releases did that did not write it
 SEEDING_S = 15.0  # a worker that reads seeds says so again within this
@@ -30,9 +34,10 @@ _KEYS_AT_ONCE = 1000
 _AGREE = """
 for i = 1, #ARGV, 2 do redis.call('HSETNX', KEYS[1], ARGV[i], ARGV[i + 1]) end
 """
-# KEYS: seeding.
+# KEYS: seeding. ARGV: seconds from now until which a word may last.
 _SEEDING = """
-return redis.call('ZCOUNT', KEYS[1], redis.call('TIME')[1], '+inf')
+local now = redis.call('TIME')[1]
+return redis.call('ZCOUNT', KEYS[1], now, now + ARGV[1])
 """
 # KEYS: seeding. ARGV: worker, seconds. Passes when Redis is full (common.lua): workers say it between renewals.
 _SAY_SEEDING = """
@@ -148,7 +153,6 @@ class Meta:
         self._redis: Redis = frontier.redis
         self.scope: set[str] = set()
         self._agreed: dict[str, str] = {}
-        self._widened: set[str] = set()  # names that this worker added to the scope
         self._spent: deque[tuple[float, bytes]] = deque()  # boottime, key of a page
 
     def _key(self, name: str) -> str:
@@ -192,43 +196,62 @@ class Meta:
         raw = await self._frontier.patiently(lambda: cast(Any, self._redis.hgetall(self._key("meta"))))
         return {k.decode(errors="replace"): v.decode(errors="replace") for k, v in raw.items()}
 
+    async def _typed(self, name: str, command: str, call: Callable[[], Awaitable[T]]) -> T:
+        """Makes a repeatable call on a key of which `command` tells the size. A key of another type is not ours: it is moved aside."""
+        try:
+            return await self._frontier.patiently(call)
+        except FrontierError as e:
+            if "WRONGTYPE" not in str(e):
+                raise
+        await self._frontier.patiently(lambda: scripts.run(self._redis, "typed", self._key(name), command))
+        logger.error("%s was of another type, and is moved aside", self._key(name))
+        return await self._frontier.patiently(call)
+
     async def say_seeding(self, seeding: bool) -> None:
         """Keeps the crawl from ending while this worker reads seeds."""
         worker, key = self._frontier.worker, self._key("seeding")
         if seeding:
-            await self._frontier.patiently(lambda: cast(Any, self._redis.eval(_SAY_SEEDING, 1, key, worker, SEEDING_S)))
+            await self._typed("seeding", "ZCARD", lambda: cast(Any, self._redis.eval(_SAY_SEEDING, 1, key, worker, SEEDING_S)))
         else:
-            await self._frontier.patiently(lambda: self._redis.zrem(key, worker))
+            await self._typed("seeding", "ZCARD", lambda: self._redis.zrem(key, worker))
 
     async def anyone_seeding(self) -> bool:
-        return bool(await self._frontier.patiently(lambda: cast(Any, self._redis.eval(_SEEDING, 1, self._key("seeding")))))
+        seconds = round(10 * SEEDING_S)  # what is further away is no worker's word
+        return bool(await self._typed("seeding", "ZCARD", lambda: cast(Any, self._redis.eval(_SEEDING, 1, self._key("seeding"), seconds))))
 
     async def tell_again(self) -> None:
         """What a server that lost its last seconds may lack."""
         if self._agreed:
             pairs = [text for pair in self._agreed.items() for text in pair]
             await self._frontier.patiently(lambda: cast(Any, self._redis.eval(_AGREE, 1, self._key("meta"), *pairs)))
-        await self._add_to_scope(list(self._widened))
+        await self._add_to_scope(list(self.scope))
 
     async def widen_scope(self, names: Iterable[str]) -> None:
         new = [name for name in names if name not in self.scope]
         await self._add_to_scope(new)
         self.scope.update(new)
-        self._widened.update(new)
 
     async def _add_to_scope(self, names: list[str]) -> None:
         for first in range(0, len(names), _SCOPE_BATCH):
             batch = names[first : first + _SCOPE_BATCH]
-            await self._frontier.patiently(partial(self._redis.sadd, self._key("scope"), *batch))
+            await self._typed("scope", "SCARD", partial(self._redis.sadd, self._key("scope"), *batch))
 
     async def refresh_scope(self) -> None:
-        """Takes up what other workers' seeds added."""
-        size = await self._frontier.patiently(lambda: cast(Any, self._redis.scard(self._key("scope"))))
+        """Takes up what other workers' seeds added, and adds what is missing there."""
+        key = self._key("scope")
+        size = await self._typed("scope", "SCARD", lambda: cast(Any, self._redis.scard(key)))
+        if size < len(self.scope):
+            await self._add_to_scope(list(self.scope))
         cursor = None if size == len(self.scope) else 0
         while cursor is not None:
-            scan = partial(self._redis.sscan, self._key("scope"), cursor, count=_SCOPE_BATCH)
+            scan = partial(self._redis.sscan, key, cursor, count=_SCOPE_BATCH)
             cursor, names = cast(Any, await self._frontier.patiently(scan))
-            self.scope.update(name.decode() for name in names)
+            for name in names:
+                try:
+                    self.scope.add(name.decode())
+                except UnicodeDecodeError:
+                    logger.error("%r in %s is not ours, and is taken out", name[:100], key)
+                    await self._frontier.patiently(partial(cast(Any, self._redis.srem), key, name))
             cursor = cursor or None
 
     # -- max_pages: lua/pages.lua ------------------------------------------------------------------------------------------

@@ -102,4 +102,4 @@ def test_what_is_done_is_done_once_though_answers_are_lost(redis_url: str) -> No
         assert again == answers
         assert its_state == state
         hit |= lost_steps
-    assert hit >= {*scripts.STEPS} - {"audit", "peek"}
+    assert hit >= {*scripts.STEPS} - {"audit", "peek", "typed"}

@@ -16,6 +16,10 @@ local REST_MS = 1000                 -- the same for a host that was told to res
 local HOST_TTL_MS = 30 * 86400000    -- a host without URLs is forgotten after this
 local LONG = 30000                   -- a queue of so many entries is long: its middle goes to disk (cold.lua)
 local PRIORITY_STEP = 2 ^ 48         -- score in a back queue = priority * step + sequence number
+local SCORES = 10 * PRIORITY_STEP
+local YEAR_MS = 366 * 86400000       -- no time of ours is further away, but of a pause
+local QUARANTINED_MOST = 10000       -- kept; all are counted
+local QUARANTINED_BYTES = 2000       -- of each
 
 local add = {}                       -- counters of ctr, written once at the end of the step
 
@@ -23,14 +27,29 @@ local function count(name, by)
   add[name] = (add[name] or 0) + (by or 1)
 end
 
+-- The number that a text says, from 0 to `most`; nil for anything else: what stands in Redis is not trusted.
+local function sane(text, most)
+  local n = num(text)
+  if n and n >= 0 and n <= most then return n end
+end
+
+-- Adds to a counter; one that is no number begins again.
+local function add_to(key, field, by)
+  local r = redis.pcall('HINCRBY', key, field, by)
+  if type(r) ~= 'table' then return r end
+  redis.call('HSET', key, field, by)
+  return by
+end
+
 local on
 
 -- Moves a key that is not ours out of the way.
 local function move_aside(key)
   local kind = redis.call('TYPE', key)['ok']
-  local aside = TAG .. 'foreign:' .. redis.call('HINCRBY', CTR, 'foreign', 1) .. ':' .. string.sub(key, #TAG + 1)
+  local aside = TAG .. 'foreign:' .. add_to(CTR, 'foreign', 1) .. ':' .. string.sub(key, #TAG + 1)
   redis.call('RENAME', key, aside)
   on(TAG .. 'quarantine', 'LPUSH', 'key\t' .. aside .. '\t' .. kind)
+  redis.call('LTRIM', TAG .. 'quarantine', 0, QUARANTINED_MOST - 1)
 end
 
 -- A command on a key. A key of another type is not ours: it is moved aside by name, and the command repeated.
@@ -44,18 +63,24 @@ on = function(key, command, ...)
   return r
 end
 
-local c = redis.call('HMGET', CTR, 'now', 'seq', 'pick', 'tok', 'tails', 'long', 'run', 'calm')
-local now = math.max(server_ms(), num(c[1]) or 0)
-local seq, pick, tokens = num(c[2]) or 0, num(c[3]) or 0, num(c[4]) or 0
-local tails, long = num(c[5]) or 0, num(c[6]) or LONG
+local c = redis.pcall('HMGET', CTR, 'now', 'seq', 'pick', 'tok', 'tails', 'long', 'run', 'calm')
+if c.err then
+  redis.call('RENAME', CTR, TAG .. 'foreign:0:ctr')
+  on(TAG .. 'quarantine', 'LPUSH', 'key\t' .. TAG .. 'foreign:0:ctr')
+  c = {}
+end
+local now = server_ms()
+now = math.max(now, sane(c[1], now + YEAR_MS) or 0)
+local seq, pick, tokens = sane(c[2], PRIORITY_STEP) or 0, sane(c[3], 2 ^ 53) or 0, sane(c[4], 2 ^ 53) or 0
+local tails, long = sane(c[5], 2 ^ 53) or 0, sane(c[6], 2 ^ 53) or LONG
 
 -- Writes the clock and the counters: the last thing that a step does.
 local function finish()
   redis.call('HSET', CTR, 'now', string.format('%d', now), 'seq', string.format('%d', seq), 'pick', string.format('%d', pick), 'tok', string.format('%d', tokens))
-  if tails ~= (num(c[5]) or 0) then redis.call('HSET', CTR, 'tails', tails) end
-  if long ~= (num(c[6]) or LONG) then redis.call('HSET', CTR, 'long', long) end
+  if tails ~= (sane(c[5], 2 ^ 53) or 0) then redis.call('HSET', CTR, 'tails', tails) end
+  if long ~= (sane(c[6], 2 ^ 53) or LONG) then redis.call('HSET', CTR, 'long', long) end
   for name, by in pairs(add) do
-    if by ~= 0 then redis.call('HINCRBY', CTR, name, by) end
+    if by ~= 0 then add_to(CTR, name, by) end
   end
 end
 
@@ -76,7 +101,7 @@ local function answered(step)
   local last = on(CALL, 'HMGET', step, step .. '=')
   if not last[1] then return nil end
   if last[1] == ARGV[2] then return last[2] end
-  if (num(last[1]) or 0) > num(ARGV[2]) then return false end
+  if (sane(last[1], 2 ^ 53) or 0) > num(ARGV[2]) then return false end
   return nil
 end
 
@@ -97,7 +122,9 @@ local function is_entry(entry)
 end
 
 local function quarantine(what, text)
+  if #text > QUARANTINED_BYTES then text = string.sub(text, 1, QUARANTINED_BYTES) .. ' … ' .. #text .. ' bytes' end
   on(TAG .. 'quarantine', 'LPUSH', what .. '\t' .. text)
+  redis.call('LTRIM', TAG .. 'quarantine', 0, QUARANTINED_MOST - 1)
   count('quarantined')
 end
 

@@ -65,7 +65,7 @@ local function keep_crawl_delay(h, set, origin, delay_ms)
       delays[name] = nil
     else
       size, largest = size + 1, math.max(largest, delay)
-      if not smallest or delay < delays[smallest][1] then smallest = name end
+      if not smallest or delay < (num(delays[smallest][1]) or 0) then smallest = name end
     end
   end
   if size > ORIGINS_DELAYED then delays[smallest] = nil end
@@ -79,7 +79,7 @@ local function keep_origin(host, h, set, origin)
   local kept = h.v or '|'
   origin = short_origin(host, origin)
   if origin == '' or string.find(kept, '|' .. origin .. '|', 1, true) then return end
-  if #kept > KNOWN_BYTES then kept = string.match(kept, '^|[^|]*(|.*)$') end
+  if #kept > KNOWN_BYTES then kept = string.match(kept, '^|[^|]*(|.*)$') or '|' end
   put(set, 'v', kept .. origin .. '|')
 end
 

@@ -17,15 +17,44 @@
 
 local PAGES_KNOWN = 5  -- good pages after which a host is known: refusals can mean that it has blocked us
 
--- A map packed by us; nil for anything else.
+local STATES = {w = true, r = true, f = true, a = true, b = true}
+local FLIGHTS_MOST = 10000
+
+-- A map of maps or lists packed by us; nil for anything else.
 local function unpacked(text)
   if not text then return nil end
-  local fine, map = pcall(cmsgpack.unpack, text)
-  if not fine or type(map) ~= 'table' then return nil end
-  for _, row in pairs(map) do
-    if type(row) ~= 'table' then return nil end
+  local fine, map, more = pcall(cmsgpack.unpack, text)
+  if not fine or more ~= nil or type(map) ~= 'table' then return nil end
+  for name, row in pairs(map) do
+    if type(name) ~= 'string' or type(row) ~= 'table' then return nil end
+    for _, value in pairs(row) do
+      if type(value) ~= 'string' and not sane(value, 2 ^ 53) then return nil end
+    end
   end
   return map
+end
+
+-- Origins in trouble (field b). Of what is not ours nothing is left but the origins whose URLs wait, as far as they can be guessed.
+local NUMBERS = {'u', 'f', 's', 'g', 'd', 'm', 'p', 'y'}
+local wait_list
+local function troubles(host, text)
+  local b = unpacked(text)
+  for _, o in pairs(b or {}) do
+    for _, name in ipairs(NUMBERS) do
+      if o[name] ~= nil and type(o[name]) ~= 'number' then b = nil end
+    end
+    if b and (o.r ~= nil and type(o.r) ~= 'string' or o.e ~= nil and type(o.e) ~= 'string') then b = nil end
+    if not b then break end
+    if (o.u or 0) > now + YEAR_MS then o.u = 0 end
+    if (o.d or 0) > now + YEAR_MS then o.d = 0 end
+  end
+  if b then return b end
+  quarantine('host:' .. host .. ' b', text)
+  b = {}
+  for _, before in ipairs({'https://', 'http://', 'https://www.', 'http://www.'}) do
+    if on(wait_list(host, before .. host), 'LLEN') > 0 then b[before .. host] = {} end
+  end
+  return b
 end
 
 -- `kept`: its fields, if they are of its record.
@@ -40,13 +69,19 @@ local function look(host)
       if s == 'w' then h.s, h.k, h.t = s, k, serial end
     end
   end
-  h.n, h.q, h.g, h.l = num(h.n), num(h.q), num(h.g), num(h.l)
-  h.f, h.c, h.p, h.x = h.f and num(h.f), h.c and num(h.c), h.p and num(h.p), h.x and num(h.x)
-  if h.b then h.b = unpacked(h.b) end
+  local latest = now + YEAR_MS
+  if h.s and not STATES[h.s] then
+    quarantine('host:' .. host .. ' s', h.s)
+    h.s = nil
+  end
+  h.n, h.q, h.g, h.l = sane(h.n, latest), num(h.q), num(h.g), sane(h.l, YEAR_MS)
+  h.f, h.c, h.p, h.x = h.f and sane(h.f, FLIGHTS_MOST), h.c and sane(h.c, YEAR_MS), h.p and sane(h.p, YEAR_MS), h.x and sane(h.x, latest)
+  if h.b then h.b = troubles(host, h.b) end
   h.next, h.most, h.paused = h.n or 0, 1, 0
   if h.o then
     local delay, most, paused, below = string.match(h.o, '^(%S+) (%S+) (%S+) (%S+)$')
-    h.delay, h.most, h.paused, h.below = num(delay), num(most) or 1, num(paused) or 0, below == '1'
+    h.delay, h.paused, h.below = sane(delay, YEAR_MS), sane(paused, 2 ^ 53) or 0, below == '1'
+    h.most = math.max(1, math.floor(sane(most, FLIGHTS_MOST) or 1))
   end
   return h
 end
@@ -65,16 +100,17 @@ end
 -- State, serial of its token, next-allowed time of a host; its fields, if they are of its record.
 local function state_of(host)
   local h = on(TAG .. 'host:' .. host, 'HMGET', 's', 't', 'n')
-  if h[1] then return h[1], h[2], num(h[3]) or 0 end
+  local next_ms = sane(h[3], now + YEAR_MS) or 0
+  if h[1] and STATES[h[1]] then return h[1], h[2], next_ms end
   local s, _, serial, body = read_record(host)
-  if not s then return nil, nil, num(h[3]) or 0 end
+  if not s then return nil, nil, next_ms end
   if h[3] then  -- a hash beside its record
     take_up(host, look(host))
-    return s == 'w' and s or nil, serial, num(on(TAG .. 'host:' .. host, 'HGET', 'n')) or 0
+    return s == 'w' and s or nil, serial, sane(on(TAG .. 'host:' .. host, 'HGET', 'n'), now + YEAR_MS) or 0
   end
-  local kept, next_ms = read_fields(host, body), 0
+  local kept = read_fields(host, body)
   for i = 1, #kept, 2 do
-    if kept[i] == 'n' then next_ms = num(kept[i + 1]) or 0 end
+    if kept[i] == 'n' then next_ms = sane(kept[i + 1], now + YEAR_MS) or 0 end
   end
   return s == 'w' and s or nil, serial, next_ms, kept
 end
@@ -82,11 +118,11 @@ end
 -- What is to be known of a host to place a URL: {state, front queue, next-allowed time, its record ('': it has nothing)}.
 local function glance(host)
   local h = on(TAG .. 'host:' .. host, 'HMGET', 's', 'k', 'n')
-  if h[1] then return h end
+  if h[1] and STATES[h[1]] then return h end
   local text = record_of(host)
   if text and string.find(text, '^w%d%d+\t') then return {'w', string.sub(text, 2, 2), false, text} end
   if text and read_record(host, text) then return {false, false, false, text} end
-  return h[3] and h or {false, false, false, ''}
+  return h[3] and {false, false, h[3]} or {false, false, false, ''}
 end
 
 -- Least ms from the end of a request to the next.
@@ -116,7 +152,7 @@ local function short_origin(host, origin)
 end
 
 -- Where the URLs of a blocked origin wait, first to be tried first: `score \t entry`.
-local function wait_list(host, origin)
+wait_list = function(host, origin)
   return TAG .. 'wait:' .. host .. ' ' .. origin
 end
 

@@ -1,5 +1,5 @@
 -- ip: the clocks of addresses. A request holds its address; the next one, of whatever host, comes a delay after its end.
--- uses: time
+-- uses: time aside
 --
 -- KEYS[1]  {crawl:ip:<shard>}:ip; the addresses of a shard have the same hash tag
 -- ARGV[1]  delay ms    ARGV[2] ms that a hold lasts, if nobody ends it    ARGV[3] look-ahead ms: as in lease
@@ -14,20 +14,26 @@
 
 local MISSED_MS = 30000
 local HOLD_MS = 200  -- at first
+local HOLD_MOST_MS = 3600000
 local TTL_MS = 3600000
 local TAG = string.sub(KEYS[1], 1, -3)
 local now = server_ms()
 local delay, lasts, ahead = num(ARGV[1]), num(ARGV[2]), num(ARGV[3])
+local LATEST_MS = now + 86400000  -- an address is free before
 local function ms(value) return string.format('%d', value) end
+local function sane(text)
+  local n = num(text or nil)
+  return n and n >= 0 and n <= LATEST_MS and n or nil
+end
 redis.call('PERSIST', KEYS[1])  -- so that it passes when Redis is full (common.lua)
 
 for _, row in ipairs(cmsgpack.unpack(ARGV[4])) do
   local address, token, age = unpack(row)
   local key = TAG .. 'ip:' .. address
-  local r = redis.call('HMGET', key, 'h', 't', 'n', 'e')
-  if age >= 0 then redis.call('HSET', key, 'n', ms(math.max(num(r[3]) or 0, now - age + delay))) end
+  local r = on(key, 'HMGET', 'h', 't', 'n', 'e')
+  if age >= 0 then redis.call('HSET', key, 'n', ms(math.max(sane(r[3]) or 0, now - age + delay))) end
   if r[1] == token then
-    local hold, average = math.max(0, now - math.max(age, 0) - num(r[2])), num(r[4]) or HOLD_MS
+    local hold, average = math.max(0, now - math.max(age, 0) - (sane(r[2]) or now)), math.min(sane(r[4]) or HOLD_MS, HOLD_MOST_MS)
     redis.call('HSET', key, 'e', ms(average + (hold - average) / 4))
     redis.call('HDEL', key, 'h', 'x', 't')
   end
@@ -38,12 +44,12 @@ local out = {}
 for i, row in ipairs(cmsgpack.unpack(ARGV[5])) do
   local address, host, token = unpack(row)
   local key, turns = TAG .. 'ip:' .. address, TAG .. 'turns:' .. address
-  local r = redis.call('HMGET', key, 'h', 'x', 'n', 'e')
-  local holder, expires, next_ms, average = r[1], num(r[2]) or 0, num(r[3]) or 0, num(r[4]) or HOLD_MS
+  local r = on(key, 'HMGET', 'h', 'x', 'n', 'e')
+  local holder, expires, next_ms, average = r[1], sane(r[2]) or 0, sane(r[3]) or 0, math.min(sane(r[4]) or HOLD_MS, HOLD_MOST_MS)
   if holder and holder ~= token and expires <= now then  -- its request ended with it, at the latest
     next_ms, holder = math.max(next_ms, expires + delay), false
   end
-  local turn = num(redis.call('ZSCORE', turns, host) or nil)
+  local turn = sane(on(turns, 'ZSCORE', host))
   local is_free = (not holder or holder == token) and next_ms <= now + ahead
   if is_free and not turn and holder ~= token then
     redis.call('ZREMRANGEBYSCORE', turns, '-inf', ms(now - MISSED_MS))
@@ -61,8 +67,8 @@ for i, row in ipairs(cmsgpack.unpack(ARGV[5])) do
     elseif turn then
       turn = free_ms + redis.call('ZCOUNT', turns, '-inf', '(' .. ms(turn)) * (delay + average)
     else
-      local last = redis.call('ZRANGE', turns, -1, -1, 'WITHSCORES')[2]
-      turn = last and math.max(free_ms, num(last) + delay + average) or free_ms
+      local last = sane(redis.call('ZRANGE', turns, -1, -1, 'WITHSCORES')[2])
+      turn = last and math.max(free_ms, last + delay + average) or free_ms
     end
     turn = math.max(turn, now + 1)
     redis.call('ZADD', turns, ms(turn), host)

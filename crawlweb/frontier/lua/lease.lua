@@ -86,11 +86,26 @@ if calm_until > now then
   return reply({}, NONE)
 end
 local moved = false
+-- The last of a zset by time, if that is further away than any time of ours but a pause: it is looked at now, and put aside or back where it
+-- belongs. Else the crawl would wait for it.
+for _, name in ipairs({'leases', 'wait', 'ready', 'asleep'}) do
+  local last = on(TAG .. name, 'ZRANGE', -1, -1, 'WITHSCORES')
+  if last[1] and num(last[2]) > now + YEAR_MS and not on(TAG .. 'overrides', 'HGET', last[1]) then
+    redis.call('ZADD', TAG .. name, string.format('%d', now), last[1])
+    moved = true
+  end
+end
 reclaim(num(ARGV[8]), num(ARGV[9]), num(ARGV[10]), num(ARGV[11]))
 
 for _, host in ipairs(on(TAG .. 'asleep', 'ZRANGEBYSCORE', '-inf', string.format('%d', now + num(ARGV[5])), 'LIMIT', 0, MOVE_MOST)) do
   moved = true
-  local s = activate(host, num(on(TAG .. 'host:' .. host, 'HGET', 'n') or 0))
+  local h = on(TAG .. 'host:' .. host, 'HMGET', 's', 'n')
+  local s
+  if h[1] or on(TAG .. 'back:' .. host, 'ZCARD') + on(TAG .. 'park:' .. host, 'LLEN') > 0 then
+    s = activate(host, sane(h[2], now + YEAR_MS) or 0)
+  else
+    quarantine('asleep', host)
+  end
   if s ~= 'a' then redis.call('ZREM', TAG .. 'asleep', host) end  -- a late completion may have moved its clock
 end
 
@@ -98,7 +113,7 @@ for _, text in ipairs(on(TAG .. 'wait', 'ZRANGEBYSCORE', '-inf', string.format('
   moved = true
   local host, score, entry = string.match(text, '^([^\t]+)\t(%d+)\t(.*)$')
   if host and is_entry(entry) then
-    back_put(host, num(score), entry)
+    back_put(host, score_in_back(score, entry), entry)
     local s, _, next_ms, kept = state_of(host)
     if not s then activate(host, next_ms, kept) end
     if s == 'b' then rouse(host, next_ms) end
@@ -113,6 +128,7 @@ promote(num(ARGV[6]), num(ARGV[7]))
 -- A host at the top of `ready` that gets no lease now goes where its URLs and its clock say.
 local function move(host, h, next_ms)
   moved = true
+  if not h.s and on(TAG .. 'back:' .. host, 'ZCARD') == 0 then quarantine('ready', host) end
   if (h.f or 0) > 0 then
     on(TAG .. 'host:' .. host, 'HSET', 's', 'f')
     redis.call('ZREM', TAG .. 'ready', host)
@@ -168,6 +184,17 @@ if #leases > 0 then
     if h.list then redis.call('LPOP', h.list) else redis.call('ZREM', TAG .. 'back:' .. host, h.entry) end
   end
   if #in_flight > 0 then redis.call('ZREM', TAG .. 'ready', unpack(in_flight)) end
+end
+-- Where there is nothing to lease, what `tails` names without reason would keep the crawl from its end.
+if #leases == 0 and heads == 0 then
+  local size = on(TAG .. 'tails', 'HLEN')
+  for _, q in ipairs(size > 0 and size <= MOVE_MOST and redis.call('HKEYS', TAG .. 'tails') or NONE) do
+    if on(TAG .. q .. ':tail', 'LLEN') + on(TAG .. q .. ':chunks', 'LLEN') == 0 then
+      quarantine('tails', q)
+      size = size - redis.call('HDEL', TAG .. 'tails', q)
+    end
+  end
+  tails = size
 end
 local queues = {}
 if num(ARGV[12]) > 0 then

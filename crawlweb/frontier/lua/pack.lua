@@ -26,8 +26,8 @@ local found, found_key             -- the host whose bucket was looked for last
 local function open_records()
   if low then return secret end
   local f = redis.call('HMGET', CTR, 'hb', 'packed', 'hs')
-  records, secret = num(f[2]) or 0, num(f[3])
-  local buckets = num(f[1]) or 1
+  records, secret = sane(f[2], 2 ^ 53) or 0, sane(f[3], 2 ^ 25)
+  local buckets = math.max(1, sane(f[1], 2 ^ 32) or 1)
   low = 1
   while low * 4 <= buckets do low = low * 4 end
   split = math.floor((buckets - low) / 3)

@@ -22,6 +22,8 @@ if redis.call('PERSIST', pages) and redis.call('EXISTS', pages) == 1 and redis.c
 end
 on(permits, 'ZREMRANGEBYSCORE', '-inf', ms(now))
 on(open, 'ZREMRANGEBYSCORE', '-inf', ms(now))
+redis.call('ZREMRANGEBYSCORE', permits, ms(now + 10 * num(ARGV[3])), '+inf')  -- not ours: nobody would give it back
+redis.call('ZREMRANGEBYSCORE', open, ms(now + 10 * num(ARGV[4])), '+inf')
 local stored = redis.call('SCARD', pages)
 local free = most - stored - redis.call('ZCARD', permits)
 local permit_until, open_until = ms(now + num(ARGV[3])), ms(now + num(ARGV[4]))

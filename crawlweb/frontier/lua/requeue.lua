@@ -29,6 +29,9 @@ for _ = 1, math.min(num(ARGV[3]), on(dead, 'LLEN')) do
     count('enq')
     moved = moved + 1
     redis.call('RPOP', dead)
+  elseif not host or not is_entry(entry) then
+    quarantine('dead', text)
+    redis.call('RPOP', dead)
   else
     redis.call('RPOPLPUSH', dead, dead)
   end

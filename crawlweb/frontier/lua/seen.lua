@@ -13,6 +13,7 @@ local MASK = {1, 2, 4, 8, 16, 32, 64, 128}
 local EMPTY = string.rep('\0', 64)
 local byte, band = string.byte, bit.band
 local FEW = 32768                     -- expected keys that need no small layer before
+local BLOCKS_MOST = 2 ^ 32
 local layers, small                   -- newest first: {number, blocks, capacity, used, added}
 
 local function block_rate(bits_per_key)
@@ -53,8 +54,8 @@ end
 local function add_layer(expected, rate)
   local i = #layers
   local f = on(TAG .. 'bloom', 'HMGET', 'b' .. i, 'c' .. i)
-  local blocks, capacity = num(f[1]), num(f[2])
-  if not blocks or not capacity then blocks, capacity = plan(i, expected, rate) end
+  local blocks, capacity = sane(f[1], BLOCKS_MOST), sane(f[2], 2 ^ 53)
+  if not blocks or blocks < 1 or not capacity then blocks, capacity = plan(i, expected, rate) end
   redis.call('HSET', TAG .. 'bloom', 'n', i + 1, 'u' .. i, 0)
   table.insert(layers, 1, {i, blocks, capacity, 0, 0})
 end
@@ -71,8 +72,8 @@ local function make_ahead(expected, rate)
   local due = ((newest[4] + newest[5]) / newest[3] - 0.9) * 10  -- share of the segments
   if due < 0 then return end
   local f = redis.call('HMGET', TAG .. 'bloom', 'b' .. i, 'p' .. i)
-  local blocks, made = num(f[1]), num(f[2]) or 0
-  if not blocks then
+  local blocks, made = sane(f[1], BLOCKS_MOST), sane(f[2], BLOCKS_MOST) or 0
+  if not blocks or blocks < 1 then
     plan(i, expected, rate)
   elseif made < due * math.ceil(blocks / SEGMENT_BLOCKS) and made * SEGMENT_BLOCKS < blocks then
     make_segment(i, blocks, made)
@@ -80,15 +81,27 @@ local function make_ahead(expected, rate)
   end
 end
 
--- `expected`: keys that the first layer is made for; `rate`: false positives allowed, of one.
+local LAYERS_MOST = 64                -- each is as large as all before
+
+-- `expected`: keys that the first layer is made for; `rate`: false positives allowed, of one. What is not ours is planned again.
 local function seen_open(expected, rate)
   layers = {}
   local f = on(TAG .. 'bloom', 'HMGET', 'n', 'small')
-  local n = num(f[1]) or 0
+  local n = sane(f[1], LAYERS_MOST)
+  if f[1] and not n then
+    n = 0
+    while n < LAYERS_MOST and redis.call('HEXISTS', TAG .. 'bloom', 'u' .. n) == 1 do n = n + 1 end
+  end
   small = f[2] == '1'
+  n = n or 0
   for i = 0, n - 1 do
     f = redis.call('HMGET', TAG .. 'bloom', 'b' .. i, 'c' .. i, 'u' .. i)
-    table.insert(layers, 1, {i, num(f[1]), num(f[2]), num(f[3]), 0})
+    local blocks, capacity, used = sane(f[1], BLOCKS_MOST), sane(f[2], 2 ^ 53), sane(f[3], 2 ^ 53)
+    if not blocks or blocks < 1 or not capacity then
+      quarantine('bloom', 'layer ' .. i)
+      blocks, capacity = plan(i, expected, rate)
+    end
+    table.insert(layers, 1, {i, blocks, capacity, used or capacity, 0})
   end
   if n == 0 then add_layer(expected, rate) end
 end
@@ -152,7 +165,7 @@ end
 local function seen_close(expected, rate)
   for _, layer in ipairs(layers) do
     if layer[5] > 0 then
-      redis.call('HINCRBY', TAG .. 'bloom', 'u' .. layer[1], layer[5])
+      add_to(TAG .. 'bloom', 'u' .. layer[1], layer[5])
       if layer == layers[1] then make_ahead(expected, rate) end
     end
   end

@@ -99,6 +99,14 @@ local function give_up(host, b, score, entry, o)
   end
 end
 
+-- A score of ours; for another, one as if the entry were new.
+local function score_in_back(text, entry)
+  local score = sane(text, SCORES)
+  if score then return score end
+  seq = seq + 1
+  return score_of(entry, seq)
+end
+
 -- The next URL of a host: entry, score, the list it stands in if it waited for its origin, its origin's trouble. nil: none may be fetched before
 -- `latest`. URLs of blocked origins are moved out of the way, those of dead ones out of the crawl: one at least, else as many as `budget.left`.
 local function choose(host, h, latest, budget)
@@ -106,7 +114,7 @@ local function choose(host, h, latest, budget)
   local dead_host = (h.x or 0) > now and {d = h.x, r = h.xr}
   if not h.b and not dead_host then  -- nearly always
     local best = on(back, 'ZRANGE', 0, 0, 'WITHSCORES')
-    if best[1] and is_entry(best[1]) then return best[1], num(best[2]) end
+    if best[1] and is_entry(best[1]) then return best[1], score_in_back(best[2], best[1]) end
   end
   local function may_move()
     moved, budget.left = moved + 1, budget.left - 1
@@ -119,7 +127,7 @@ local function choose(host, h, latest, budget)
       if not text then break end
       local score, entry = string.match(text, '^(%d+)\t(.*)$')
       local is_ours = score and is_entry(entry)
-      if is_ours and (o.d or 0) <= now then return entry, num(score), list, o end
+      if is_ours and (o.d or 0) <= now then return entry, score_in_back(score, entry), list, o end
       if not may_move() then return nil end
       if is_ours then give_up(host, h.b, num(score), entry, o) else quarantine(list, text) end
       redis.call('LPOP', list)
@@ -129,8 +137,9 @@ local function choose(host, h, latest, budget)
     local best = on(back, 'ZRANGE', 0, 0, 'WITHSCORES')
     if not best[1] and refill(host) then best = redis.call('ZRANGE', back, 0, 0, 'WITHSCORES') end
     if not best[1] then return nil end
-    local entry, score = best[1], num(best[2])
+    local entry = best[1]
     local is_ours = is_entry(entry)
+    local score = is_ours and score_in_back(best[2], entry)
     local origin = is_ours and h.b and origin_of(host, entry)
     local o = dead_host or (origin and h.b[origin])
     local dead, blocked = o and (o.d or 0) > now, o and (o.u or 0) > latest
