@@ -163,7 +163,7 @@ def test_a_state_is_not_summed_over_workers() -> None:
 
 def test_every_counter_of_the_scripts_is_in_the_table_and_the_other_way_round() -> None:
     names = {name for text in LUA.values() for name in re.findall(r"\bcount\('(\w+)'", text)}
-    names |= {name for text in LUA.values() for name in re.findall(r"HINCRBY', CTR, '(\w+)'", text)}
+    names |= {name for text in LUA.values() for name in re.findall(r"add_to\(CTR, '(\w+)'", text)}
     (ctr,) = (key for key in KEYS if key.name == "ctr")
     assert set(ctr.meaning.partition("counters: ")[2].split(", ")) == names
 

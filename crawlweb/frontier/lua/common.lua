@@ -65,8 +65,9 @@ end
 
 local c = redis.pcall('HMGET', CTR, 'now', 'seq', 'pick', 'tok', 'tails', 'long', 'run', 'calm')
 if c.err then
-  redis.call('RENAME', CTR, TAG .. 'foreign:0:ctr')
-  on(TAG .. 'quarantine', 'LPUSH', 'key\t' .. TAG .. 'foreign:0:ctr')
+  local aside = TAG .. 'foreign:' .. '0:ctr'
+  redis.call('RENAME', CTR, aside)
+  on(TAG .. 'quarantine', 'LPUSH', 'key\t' .. aside)
   c = {}
 end
 local now = server_ms()
