@@ -140,8 +140,8 @@ def test_at_a_terminal_it_asks(crawl: Crawl, answer: str, goes: bool) -> None:
 def test_it_refuses_while_workers_live(crawl: Crawl) -> None:
     async def live() -> None:
         async with Redis.from_url(crawl.url) as client:
-            await Members(Frontier(client, "web", 4, "living")).beat(busy=False, leases=0)
-            await Members(Frontier(client, "web", 4, "gone")).beat(busy=False, leases=0)
+            await Members(Frontier(client, "web", 4, "living")).beat(busy=False, leases=0, per_min=0)
+            await Members(Frontier(client, "web", 4, "gone")).beat(busy=False, leases=0, per_min=0)
             await Members(Frontier(client, "web", 4, "gone")).leave()
 
     asyncio.run(live())

@@ -54,7 +54,7 @@ def fills_up(folder: Path, binary: str, forbidden: str = "") -> Run:
     """A crawl of a Redis of which workers may not use some command."""
     sites = [Long(f"t{i}.org", pages=PAGES) for i in range(SITES)]
     with (
-        serving(binary) as server,
+        serving(binary, "--appendonly", "yes") as server,
         redis.Redis.from_url(server.url) as client,
         Web(seed=6, sites=sites) as web,
         Crawl(folder, web.dns_server, REDIS_URL=server.url, CRAWLWEB_MIN_DELAY_S=0.1) as crawl,

@@ -33,8 +33,8 @@ class Deep(Tree):
 
 
 @contextmanager
-def a_redis() -> Iterator[str]:
-    with serving(find_binary()) as server:
+def a_redis(aof: str = "yes") -> Iterator[str]:
+    with serving(find_binary(), "--appendonly", aof) as server:
         yield server.url
 
 

@@ -46,7 +46,7 @@ def test_broken_connections_to_redis_cost_nothing(folder: Path) -> None:
 
 @at_once
 def test_a_crawl_waits_for_a_redis_that_does_not_answer(folder: Path) -> None:
-    with a_redis() as url, a_web() as web, Crawl(folder, web.dns_server, REDIS_URL=url, CRAWLWEB_MIN_DELAY_S=0.2) as crawl:
+    with a_redis(aof="no") as url, a_web() as web, Crawl(folder, web.dns_server, REDIS_URL=url, CRAWLWEB_MIN_DELAY_S=0.2) as crawl:
         run = crawl.start(web.seeds())
         with redis.Redis.from_url(url) as client:
             pid = int(client.info("server")["process_id"])
