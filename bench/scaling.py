@@ -200,7 +200,7 @@ def main() -> int:
     parser.add_argument("--low-s", type=float, default=0.2, help="a page takes the server at least so long")
     parser.add_argument("--high-s", type=float, default=0.5, help="and at most")
     parser.add_argument("--hosts", type=int, default=800)
-    parser.add_argument("--host-pages", type=int, default=60, help="decides how many links are new")
+    parser.add_argument("--host-pages", type=int, default=100, help="decides how many links are new")
     parser.add_argument("--links", type=int, default=100, help="of a page")
     parser.add_argument("--page-bytes", type=int, default=31_000)
     parser.add_argument("--partitions", type=int, default=64)

@@ -127,7 +127,7 @@ class Worker:
             in_hand=self.in_hand,
             running=self._running,
             fetch_s=fetch_s,
-            forget=self.outbox.forget,
+            forget=self._forget,
             done=self._recovered,
             spawn=self.run,
             count=count,
@@ -361,6 +361,10 @@ class Worker:
         for p in partitions:
             self._ask(p, 0)
         self._wake()
+
+    def _forget(self) -> None:
+        self.outbox.forget()
+        self.meta.server_changed()
 
     async def _tell_again(self) -> None:
         await self.meta.tell_again()

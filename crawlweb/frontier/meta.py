@@ -154,6 +154,9 @@ class Meta:
         self.scope: set[str] = set()
         self._agreed: dict[str, str] = {}
         self._spent: deque[tuple[float, bytes]] = deque()  # boottime, key of a page
+        self._ended: deque[tuple[float, bytes]] = deque()
+        self._kept_spent: list[bytes] = []  # when a server changed
+        self._kept_ended: list[bytes] = []
 
     def _key(self, name: str) -> str:
         return crawl_key(self._frontier.crawl, name)
@@ -263,20 +266,27 @@ class Meta:
     async def spend(self, max_pages: int, keys: Sequence[bytes]) -> Room:
         """Pages that are about to be stored: those allowed count from now on, whatever happens to this worker."""
         room = await self._pages("spend", max_pages, keys)
-        now = boottime()
-        while self._spent and self._spent[0][0] < now - REPLAYED_S:
-            self._spent.popleft()
-        self._spent.extend((now, key) for key, ok in zip(keys, room.allowed, strict=True) if ok)
+        _remember(self._spent, [key for key, ok in zip(keys, room.allowed, strict=True) if ok])
         return room
 
+    def server_changed(self) -> None:
+        """Keeps what it may have lost until it is told again; what it answers first would make us forget."""
+        self._kept_spent += [key for _, key in self._spent]
+        self._kept_ended += [key for _, key in self._ended]
+
     async def replay(self, max_pages: int) -> Room:
-        """After a restart of Redis: what this worker spent lately counts, known or not."""
-        return await self._pages("again", max_pages, [key for _, key in self._spent])
+        """After a restart of Redis: what this worker spent lately counts, known or not, and what it has completed is complete."""
+        kept, self._kept_spent = self._kept_spent, []
+        room = await self._pages("again", max_pages, [*dict.fromkeys([*kept, *(key for _, key in self._spent)])])
+        kept, self._kept_ended = self._kept_ended, []
+        ended = [*kept, *(key for _, key in self._ended)]  # as of now: some may have been completed meanwhile
+        return room._replace(unfinished=(await self._pages("end", max_pages, ended)).unfinished) if ended else room
 
     async def end_pages(self, max_pages: int, complete: Sequence[bytes], unused: Sequence[bytes]) -> Room:
         """Pages that count and are complete; permits that were not needed."""
         if complete or not unused:
             room = await self._pages("end", max_pages, complete)
+            _remember(self._ended, complete)
         if unused:
             room = await self._pages("free", max_pages, unused)
         return room
@@ -290,3 +300,11 @@ class Meta:
             answer, stored, unfinished, free = await frontier.patiently(run)
             letters += answer.decode()
         return Room([letter == "y" for letter in letters], int(stored), int(unfinished), int(free))
+
+
+def _remember(journal: deque[tuple[float, bytes]], keys: Iterable[bytes]) -> None:
+    """What was acknowledged now; forgets what is older than REPLAYED_S."""
+    now = boottime()
+    while journal and journal[0][0] < now - REPLAYED_S:
+        journal.popleft()
+    journal.extend((now, key) for key in keys)

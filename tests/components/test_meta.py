@@ -475,6 +475,24 @@ def test_a_server_that_lost_its_last_second_is_told_again_what_was_spent(redis_u
     run(redis_url, work)
 
 
+def test_a_server_that_lost_its_last_second_is_told_again_which_pages_are_complete(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(meta: Meta) -> None:
+        now = [1000.0]
+        monkeypatch.setattr(module, "boottime", lambda: now[0])
+        await meta.spend(3, keys(3))
+        await meta.end_pages(3, keys(2), [])
+        with raw(redis_url) as client:
+            client.delete("{t}:pages", "{t}:open")
+        meta.server_changed()
+        now[0] += 60
+        await meta.spend(3, keys(1, 3))  # what is answered first does not make us forget
+        await meta.end_pages(3, [], [])
+        room = await meta.replay(3)
+        assert (room.stored, room.unfinished) == (4, 2), "the third of before, and the new one"
+
+    run(redis_url, work)
+
+
 def test_more_keys_than_fit_into_a_call_are_asked_for_in_several(redis_url: str) -> None:
     async def work(meta: Meta) -> None:
         room = await meta.permits(2500, keys(3000))

@@ -358,13 +358,9 @@ def worker_of(visit: Visit) -> int:
 
 def account(chaos: Chaos) -> Account:
     visits = sorted(chaos.web.visits())
-    by_worker: dict[int, list[Visit]] = defaultdict(list)
-    for visit in visits:
-        by_worker[worker_of(visit)].append(visit)
-    in_flight = [frozenset(_in_flight(blow, by_worker)) for blow in chaos.blows]
+    again, in_flight = find_again(visits, chaos.blows)
     pages = [(visit.host, visit.target) for visit in visits if visit.page is not None]
     seconds = visits[-1].end_s - visits[0].start_s if visits else 1.0
-    again = list(_again(visits, chaos.blows, in_flight))
     return Account(
         report=chaos.web.report(min_delay_s=chaos.plan.delay_s, tolerance_s=TOLERANCE_S),
         pages=len(set(pages)),
@@ -373,6 +369,15 @@ def account(chaos: Chaos) -> Account:
         again=tuple(a for a in again if a.place[1] != "/robots.txt"),
         robots_again=tuple(a for a in again if a.place[1] == "/robots.txt"),
     )
+
+
+def find_again(visits: Sequence[Visit], blows: Sequence[Blow]) -> tuple[list[Again], list[frozenset[Place]]]:
+    """Of visits in order, what was asked for again, and what was in flight at each blow."""
+    by_worker: dict[int, list[Visit]] = defaultdict(list)
+    for visit in visits:
+        by_worker[worker_of(visit)].append(visit)
+    in_flight = [frozenset(_in_flight(blow, by_worker)) for blow in blows]
+    return list(_again(visits, blows, in_flight)), in_flight
 
 
 def _in_flight(blow: Blow, by_worker: dict[int, list[Visit]]) -> Iterator[Place]:
@@ -390,7 +395,7 @@ def _in_flight(blow: Blow, by_worker: dict[int, list[Visit]]) -> Iterator[Place]
         yield from ((host, "/robots.txt") for host, visit in latest.items() if visit.target == "/robots.txt" and host in hosts)
 
 
-def _again(visits: list[Visit], blows: list[Blow], in_flight: list[frozenset[Place]]) -> Iterator[Again]:
+def _again(visits: Sequence[Visit], blows: Sequence[Blow], in_flight: Sequence[frozenset[Place]]) -> Iterator[Again]:
     """Of pages and robots.txt files that were shown already."""
     before: dict[Place, Visit] = {}
     for visit in visits:
@@ -414,7 +419,7 @@ def verdict(chaos: Chaos, found: Account) -> list[Proof]:
     bound = sum(found.in_flight) + slack
     unexcused = sum(not again.excused for again in found.again)
     robots_unexcused = sum(not again.excused for again in found.robots_again)
-    woken = [again for again in found.again + found.robots_again if _by_a_woken_worker(again, chaos.blows)]
+    woken = [again for again in found.again + found.robots_again if by_a_woken_worker(again, chaos.blows)]
     statuses = [worker.run.process.poll() for worker in chaos.workers if not worker.struck]
     audit = chaos.ask("audit")[0]
     dead = chaos.ask("dead", "--limit", "1000")
@@ -461,7 +466,7 @@ def verdict(chaos: Chaos, found: Account) -> list[Proof]:
     return proofs
 
 
-def _by_a_woken_worker(again: Again, blows: list[Blow]) -> bool:
+def by_a_woken_worker(again: Again, blows: Sequence[Blow]) -> bool:
     """It fetched, within a second of its waking, what another had fetched while it was stopped."""
     number = worker_of(again.second)
     return worker_of(again.first) != number and any(
