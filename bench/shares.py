@@ -30,19 +30,19 @@ from redis.asyncio import Redis
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from crawlweb import rulebook  # noqa: E402
-from crawlweb.frontier.frontier import Frontier  # noqa: E402
-from crawlweb.frontier.keys import partition_of  # noqa: E402
-from crawlweb.frontier.meta import Meta  # noqa: E402
-from crawlweb.frontier.rows import NORMAL, Limits, Link, Outcome  # noqa: E402
-from crawlweb.frontier.server import PrivateServer  # noqa: E402
-from crawlweb.job import Job  # noqa: E402
-from crawlweb.pace import Pace  # noqa: E402
-from crawlweb.policy.canonical import url_key  # noqa: E402
-from crawlweb.policy.owners import assign  # noqa: E402
-from crawlweb.policy.robots import Answer, Rules  # noqa: E402
-from crawlweb.records import Entry, boottime  # noqa: E402
-from crawlweb.worker import Worker  # noqa: E402
+from crawlweb import rulebook
+from crawlweb.frontier.frontier import Frontier
+from crawlweb.frontier.keys import partition_of
+from crawlweb.frontier.meta import Meta
+from crawlweb.frontier.rows import NORMAL, Limits, Link, Outcome
+from crawlweb.frontier.server import PrivateServer
+from crawlweb.job import Job
+from crawlweb.pace import Pace
+from crawlweb.policy.canonical import url_key
+from crawlweb.policy.owners import assign
+from crawlweb.policy.robots import Answer, Rules
+from crawlweb.records import Entry, boottime
+from crawlweb.worker import Worker
 
 SHARE_MOST = 1.15
 RULES = Rules(Answer("allow"))
@@ -201,8 +201,7 @@ async def run(workers: int, partitions: int, options: argparse.Namespace, url: s
     hands = [Hand(web, url, partitions, limits, options) for _ in range(workers)]
     took_s = await until(lambda: divided(hands, partitions), 30)
     await fill(web, url, partitions, limits)
-    print(f"  partitions shared after {took_s:.1f} s, {len(assign([hands[0].name], partitions))} partitions, "
-          f"{sum(len(hand.polled) for hand in hands) / partitions:.1f} pollers each")  # fmt: skip
+    print(f"  shared after {took_s:.1f} s, {sum(len(hand.polled) for hand in hands) / partitions:.0f} pollers a partition")
     await asyncio.sleep(2 * round_s)
 
     async def window(seconds: float) -> tuple[float, float, float]:
@@ -235,9 +234,10 @@ async def run(workers: int, partitions: int, options: argparse.Namespace, url: s
         share = moved(before, [hand.name for hand in hands], partitions)
         await asyncio.sleep(2 * round_s + after)
         per_s, most, least = await window(options.rounds * round_s)
-        print(
-            f"  {what}: shared anew after {took_s:.1f} s, moved {share:.2f} of 1/N; then {per_s:.0f} pages/s, share most {most:.2f}, least {least:.2f}"
-        )
+        print(f"  {what}: shared anew after {took_s:.1f} s, moved {share:.2f} of 1/N", end="; ")
+        print(f"then {per_s:.0f} pages/s, share most {most:.2f}, least {least:.2f}", flush=True)
+
+    leaving: list[asyncio.Future[None]] = []
 
     async def join() -> None:
         begun = boottime()
@@ -250,7 +250,7 @@ async def run(workers: int, partitions: int, options: argparse.Namespace, url: s
         hand = hands.pop(0)
         hand.worker.stop()
         await until(lambda: divided(hands, partitions), 30)
-        asyncio.ensure_future(hand.leave())
+        leaving.append(asyncio.ensure_future(hand.leave()))
 
     async def die() -> None:
         await hands.pop(0).die()
@@ -260,7 +260,7 @@ async def run(workers: int, partitions: int, options: argparse.Namespace, url: s
     await change("death", die, options.lease_s)
     gaps = sorted(web.gaps)
     print(f"  gaps: {len(gaps)}, least {gaps[0]:.3f} s, under the delay {web.violations}, overlaps {web.overlaps}", flush=True)
-    await asyncio.gather(*(hand.leave() for hand in hands))
+    await asyncio.gather(*leaving, *(hand.leave() for hand in hands))
     return is_fair and not web.violations and not web.overlaps
 
 
