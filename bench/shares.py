@@ -201,8 +201,7 @@ async def run(workers: int, partitions: int, options: argparse.Namespace, url: s
     hands = [Hand(web, url, partitions, limits, options) for _ in range(workers)]
     took_s = await until(lambda: divided(hands, partitions), 30)
     await fill(web, url, partitions, limits)
-    print(f"  partitions shared after {took_s:.1f} s, {len(assign([hands[0].name], partitions))} partitions, "
-          f"{sum(len(hand.polled) for hand in hands) / partitions:.1f} pollers each")  # fmt: skip
+    print(f"  shared after {took_s:.1f} s, {sum(len(hand.polled) for hand in hands) / partitions:.0f} pollers a partition")
     await asyncio.sleep(2 * round_s)
 
     async def window(seconds: float) -> tuple[float, float, float]:
@@ -235,9 +234,10 @@ async def run(workers: int, partitions: int, options: argparse.Namespace, url: s
         share = moved(before, [hand.name for hand in hands], partitions)
         await asyncio.sleep(2 * round_s + after)
         per_s, most, least = await window(options.rounds * round_s)
-        print(
-            f"  {what}: shared anew after {took_s:.1f} s, moved {share:.2f} of 1/N; then {per_s:.0f} pages/s, share most {most:.2f}, least {least:.2f}"
-        )
+        print(f"  {what}: shared anew after {took_s:.1f} s, moved {share:.2f} of 1/N", end="; ")
+        print(f"then {per_s:.0f} pages/s, share most {most:.2f}, least {least:.2f}", flush=True)
+
+    leaving: list[asyncio.Future[None]] = []
 
     async def join() -> None:
         begun = boottime()
@@ -250,7 +250,7 @@ async def run(workers: int, partitions: int, options: argparse.Namespace, url: s
         hand = hands.pop(0)
         hand.worker.stop()
         await until(lambda: divided(hands, partitions), 30)
-        asyncio.ensure_future(hand.leave())
+        leaving.append(asyncio.ensure_future(hand.leave()))
 
     async def die() -> None:
         await hands.pop(0).die()
@@ -260,7 +260,7 @@ async def run(workers: int, partitions: int, options: argparse.Namespace, url: s
     await change("death", die, options.lease_s)
     gaps = sorted(web.gaps)
     print(f"  gaps: {len(gaps)}, least {gaps[0]:.3f} s, under the delay {web.violations}, overlaps {web.overlaps}", flush=True)
-    await asyncio.gather(*(hand.leave() for hand in hands))
+    await asyncio.gather(*leaving, *(hand.leave() for hand in hands))
     return is_fair and not web.violations and not web.overlaps
 
 

@@ -30,7 +30,7 @@ class Pace:
             return 1 << 30
         async with self._turn:
             while self._refilled() < 1:
-                await asyncio.sleep((1 - self._tokens) / self._per_s)
+                await asyncio.sleep(max(0.001, (1 - self._tokens) / self._per_s))
             return int(self._tokens)
 
     def _refilled(self) -> float:

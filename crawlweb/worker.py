@@ -113,7 +113,7 @@ class Worker:
         self._started = 0.0
         self._polls = 0  # lease calls on their way, until their leases are jobs
         self._leased = 0
-        self._waits_for_seeds = False
+        self._waits_for_seeds = self._has_ended = False
         self._failed = False  # Redis gave an answer that is an error
         self._under_way: set[int] = set()  # renewals by partition, -1: what is the crawl's
         self._resolving: dict[str, Job] = {}  # whose address is being looked up, by token
@@ -449,19 +449,22 @@ class Worker:
     @property
     def _is_idle(self) -> bool:
         """This worker has nothing to do, nor had its partitions. What it leases in this moment is pending to everybody who counts."""
-        return not self.busy and (self._rota.is_quiet or self._full)
+        return not self.busy and (self._rota.is_quiet or self._full or bool(self._share.over))
 
     async def _watch_end(self) -> None:
+        """When all workers say that they have nothing to do, the first of them counts and tells the others. It goes on until it closes:
+        a late one needs it."""
         before: Counts | None = None
         pause_s = PASS_S
         while self._once and not self.closing:
             await asyncio.sleep(PASS_S / 2 if before else pause_s)
             if self.limit is not None and not self.busy:
                 await self.limit.look()
-                if self._full and not self.busy:
-                    self._ended("max_pages")
-                    return
-            if not (self._is_idle and self._share.all_idle()):
+            if self._full and not self.busy:
+                self._end("max_pages")
+            elif self._share.over and not self.busy and not await self.anything_outside():
+                self._end_drained(self._share.over)
+            elif not (self._is_idle and self._share.all_idle()):
                 before, pause_s = None, PASS_S
             elif self._share.is_first:
                 counts = await self.frontier.counts()
@@ -472,23 +475,27 @@ class Worker:
                 else:
                     if not self._share.is_alone:
                         await self.members.say_over(counts.enqueued)
-                    if self._is_at_end(counts.enqueued):
-                        return
+                    self._end_drained(counts.enqueued)
                     before, pause_s = None, min(2 * pause_s, PASS_MOST_S)
-            elif self._share.over is not None and not await self.anything_outside() and self._is_at_end(self._share.over):
-                return
+            elif self._share.over == 0 and not await self.anything_outside():
+                self._end_drained(0)
 
-    def _is_at_end(self, urls: int) -> bool:
+    def _end_drained(self, urls: int) -> None:
         """Nothing is pending anywhere, of so many URLs that were ever enqueued."""
-        if urls and not self._leased:
-            logger.info("crawl %s is finished: its %d URLs are done, none was left for this worker", self.frontier.crawl, urls)
-        elif not urls and boottime() - self._started < NEVER_SEEDED_S:
-            if not self._waits_for_seeds:
-                logger.info("crawl %s has no URLs yet: waiting for seeds, %.0f s at the most", self.frontier.crawl, NEVER_SEEDED_S)
+        if urls:
+            if not self._leased and not self._has_ended:
+                logger.info("crawl %s is finished: its %d URLs are done, none was left for this worker", self.frontier.crawl, urls)
+            self._end("drained")
+        elif boottime() - self._started >= NEVER_SEEDED_S:
+            self._end("never_seeded")
+        elif not self._waits_for_seeds:
             self._waits_for_seeds = True
-            return False
-        self._ended("drained" if urls else "never_seeded")
-        return True
+            logger.info("crawl %s has no URLs yet: waiting for seeds, %.0f s at the most", self.frontier.crawl, NEVER_SEEDED_S)
+
+    def _end(self, reason: str) -> None:
+        if not self._has_ended:
+            self._has_ended = True
+            self._ended(reason)
 
     async def seed(self, batches: Iterable[list[Link]]) -> None:
         """Sends seeds batch by batch; the crawl does not end meanwhile. `batches` may read a file: each is made in a thread."""

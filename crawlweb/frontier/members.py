@@ -95,6 +95,10 @@ class Roll:
     over: int | None
 
 
+def _number(text: bytes) -> int | None:
+    return int(text) if text.isdigit() and len(text) < 16 else None
+
+
 class Members:
     def __init__(self, frontier: Frontier) -> None:
         self._frontier = frontier
@@ -113,12 +117,11 @@ class Members:
         """`leases`: in hand; `per_min`: received a minute, lately. `whole`: the list of workers is asked for though it did not change."""
         row = json.dumps({**self._me, "busy": busy, "leases": leases, "per_min": per_min})
         known = "" if whole else self._changed
-        changed, count, over, per_min_of_all, workers = await self._call(
-            _BEAT, self._frontier.worker, round(DEAD_S * 1000), int(busy), row, known
-        )
+        me = self._frontier.worker
+        changed, count, over, per_min_of_all, workers = await self._call(_BEAT, me, round(DEAD_S * 1000), int(busy), row, known)
         if changed != known:
             self._changed, self._workers = changed or "", tuple(sorted(name.decode(errors="replace") for name in workers))
-        return Roll(self._workers, count, int(per_min_of_all) if per_min_of_all.isdigit() else 0, int(over) if over.isdigit() else None)
+        return Roll(self._workers, count, _number(per_min_of_all) or 0, _number(over))
 
     async def leave(self) -> None:
         await self._call(_LEAVE, self._frontier.worker)
