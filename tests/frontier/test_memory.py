@@ -152,9 +152,10 @@ def test_addresses_are_taken_and_ended(rig: Rig) -> None:
 def test_permits_are_given_and_spent_and_seeding_is_said(rig: Rig) -> None:
     meta, keys = Meta(rig.f), [url_key("1"), url_key("2")]
     with full(rig):
-        assert rig.run(meta.permits(2, keys, 60.0)) == ([True, True], 0)
-        rig.run(meta.spend(keys[:1], keys[1:]))
-        assert rig.run(meta.permits(2, [url_key("3")], 60.0)) == ([True], 1)
+        assert rig.run(meta.permits(2, keys)).allowed == [True, True]
+        assert rig.run(meta.spend(2, keys[:1])).allowed == [True]
+        assert rig.run(meta.end_pages(2, keys[:1], keys[1:])) == ([False], 1, 0, 1)
+        assert rig.run(meta.permits(2, [url_key("3")])).allowed == [True]
         rig.run(meta.say_seeding(True))
         assert rig.run(meta.anyone_seeding())
         rig.run(meta.say_seeding(False))
