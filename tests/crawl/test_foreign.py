@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import pickle
+import random
 from pathlib import Path
 from typing import Any
 
-from crawlweb.frontier.keys import partition_of
+from crawlweb.frontier.keys import KEYS, partition_of
 from tests.crawl.crawler import PARTITIONS, Crawl, at_once
 from tests.web import Site, Tree, Web
 
@@ -85,6 +86,51 @@ def test_keys_of_another_type_are_moved_aside(folder: Path) -> None:
         assert web.report().found == 80
         assert "Traceback" not in run.log
         assert run.summary[0] == "finished"
+
+
+async def a_bit_of_everything(frontier: Any) -> None:
+    """Things that are not ours into every kind of key there is, and into some that are not there yet; a few keys of another type."""
+    redis, rng = frontier.redis, random.Random(4)
+    for kind in KEYS:
+        prefix = {"partition": "{web:%d}:", "addresses": "{web:ip:%d}:", "crawl": "{web}:"}[kind.scope]
+        stem = kind.name.partition("<")[0]
+        for p in range(PARTITIONS if kind.scope == "partition" else 1):
+            start = prefix % p if "%" in prefix else prefix
+            names = [key.decode() async for key in redis.scan_iter(f"{start}{stem}*")] if "<" in kind.name else [start + stem]
+            for name in names[:3]:
+                await put(redis, name, rng)
+    for p in range(4):
+        await redis.delete(frontier.key(p, "alias:abc"), frontier.key(p, "call:me"))
+        await redis.set(frontier.key(p, "call:me"), pickle.dumps("x"))
+        await redis.rpush(frontier.key(p, "gone"), "a list") if not await redis.exists(frontier.key(p, "gone")) else None
+    await redis.set("{web}:sweep", "for ever")
+
+
+async def put(redis: Any, name: str, rng: random.Random) -> None:
+    """Something that is not ours beside what stands in a key."""
+    for junk in (pickle.dumps({"url": "http://evil.org"}), rng.randbytes(50), b"", b"Z00\t0\t/evil\t\t", b"nan", b"L" * 200_000):
+        match (await redis.type(name)).decode():
+            case "list":
+                await redis.rpush(name, junk)
+            case "zset":
+                await redis.zadd(name, {junk: rng.choice([0, -5, 1e300, float("inf")])})
+            case "hash":
+                await redis.hset(name, junk, junk)
+            case "set" if not name.endswith(("pages", "scope")):
+                await redis.sadd(name, junk)
+
+
+@at_once
+def test_whatever_else_stands_in_redis_the_crawl_comes_to_its_end(folder: Path) -> None:
+    with Web(sites=sites()) as web, Crawl(folder, web.dns_server) as crawl:
+        begin(web, crawl, 20)
+        crawl.look(a_bit_of_everything)
+        run = crawl.start().succeeds(60)
+        report = web.report()
+        assert (report.found, report.refetched) == (80, 0)
+        assert "Traceback" not in run.log
+        assert run.summary[0] == "finished"
+        assert crawl.look(quarantined) > 20
 
 
 async def bad_requests(frontier: Any, port: int) -> None:

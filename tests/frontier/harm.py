@@ -137,7 +137,9 @@ class Harm:
 
     def destroys(self, kind: Key) -> bool:
         """Is something gone that was ours? A host's fields can be done without, as can a score."""
-        return not self.adds and not (kind.kind in ("zset", "hash") and self.name == "replaced" and kind.name not in ("leased", "cold"))
+        return not self.adds and not (
+            kind.kind in ("zset", "hash") and self.name == "replaced" and kind.name not in ("leased", "cold", "ctr")
+        )
 
 
 def _add(rig: Rig, name: str, kind: Key, rng: random.Random) -> None:

@@ -3,10 +3,10 @@
 --
 -- ARGV[3]  msgpack {host: serial of its token} of all tokens that are in chunks, or nil: not known
 -- Returns  msgpack {inline, back, park, cold, wait, leased, dead (URLs) · waiting, ready, asleep, inflight (hosts) · pending (enqueued - done by the
---          counters) · foreign (members of our lists that are not ours) · lost (URLs of hosts that are in no place, hosts that are in two or
+--          counters) · foreign (members of our lists that are not ours) · quarantined (what was found so, the latest 10,000) · lost (URLs of hosts that are in no place, hosts that are in two or
 --          none, leases without entry, URLs in chunks that no queue names) · what [texts]}
 
-local r = {inline = 0, back = 0, park = 0, cold = 0, wait = 0, leased = 0, dead = on(TAG .. 'dead', 'LLEN'), foreign = 0, waiting = 0, ready = 0, asleep = 0, inflight = 0, lost = 0, what = {}}
+local r = {inline = 0, back = 0, park = 0, cold = 0, wait = 0, leased = 0, dead = on(TAG .. 'dead', 'LLEN'), foreign = 0, quarantined = on(TAG .. 'quarantine', 'LLEN'), waiting = 0, ready = 0, asleep = 0, inflight = 0, lost = 0, what = {}}
 local places, flights, urls, homes = {}, {}, {}, {}
 local function lost(n, text)
   r.lost = r.lost + n
