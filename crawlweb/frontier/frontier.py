@@ -165,12 +165,21 @@ class Frontier:
         answers: list[Any] = await self.patiently(lambda: cast(Any, self.redis.eval(_AT_ONCE, 1, commands[0][1], packed)))
         return answers
 
-    async def step(self, step: str, partition: int, *args: bytes | str | int | float, can_wait: bool = False) -> Any:
-        """One repeatable call: one at a time for a step and partition, numbered."""
+    async def step(
+        self, step: str, partition: int, *args: bytes | str | int | float, can_wait: bool = False, tells_tries: bool = False
+    ) -> Any:
+        """One repeatable call: one at a time for a step and partition, numbered. `tells_tries`: how often it was sent before is the last
+        argument."""
         async with self._locks[step, partition]:
             number = next(self._numbers)
             key = self.key(partition, "ctr")
-            answer = await self.patiently(lambda: scripts.run(self.redis, step, key, self.worker, number, *args), can_wait=can_wait)
+            tries = itertools.count()
+
+            def call() -> Awaitable[Any]:
+                last = (next(tries),) if tells_tries else ()
+                return scripts.run(self.redis, step, key, self.worker, number, *args, *last)
+
+            answer = await self.patiently(call, can_wait=can_wait)
         self._answered(partition)
         return answer
 
@@ -228,6 +237,7 @@ class Frontier:
             ms(CALM_S),
             self.left_runs,
             can_wait=True,
+            tells_tries=True,
         )
         received = boottime()
         next_ms, queues, *rows = msgpack.unpackb(answer, raw=True)

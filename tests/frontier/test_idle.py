@@ -62,6 +62,19 @@ def test_what_a_call_without_leases_moves_is_written_with_its_time(rig: Rig) -> 
     rig.check()
 
 
+def test_the_first_of_a_call_that_was_sent_twice_comes_too_late_to_lease(rig: Rig) -> None:
+    """It was under way for long, and nobody would receive its leases."""
+    rig.wires[0].lose_next = True
+    assert rig.lease() == []
+    first, second = [args for args in rig.wires[0].sent if args[1] == scripts.digest("lease")]
+    assert (first[:-1], first[-1], second[-1]) == (second[:-1], 0, 1)
+    rig.enqueue(link("a.org"))
+    for late in (first, second):
+        rig.run(rig.client.execute_command(*late))
+    assert rig.check().get("leased", 0) == 0
+    assert rig.lease()
+
+
 def test_an_empty_call_may_be_repeated_and_then_find_something(rig: Rig) -> None:
     rig.lease()
     rig.enqueue(link("a.org"))

@@ -7,6 +7,7 @@
 -- ARGV[12] most queues that the worker would see to (spill.lua); it has them to itself for a while
 -- ARGV[13] run id of the server ('': not known)    ARGV[14] ms that nobody leases or reclaims after it has changed    ARGV[15] run ids that all workers have left
 --          in peace
+-- ARGV[16] how often this call was sent before: its first may still come, and must find a record then
 -- Returns  msgpack [ms until something may be due (-1: nothing is here), [queue, ...], [token, host, entry, not-before in ms, failures of its origin in a
 --          row, ms since the first of them (-1: none), [the host's next entries, if robots.txt disallowed its last one],
 --          1 if its origin had pages + 2 if an override allows it less than the minimum + 4 if other origins of the host had pages,
@@ -82,7 +83,12 @@ if ARGV[13] ~= '' and ARGV[13] ~= c[7] then
   if c[7] and not string.find(ARGV[15], c[7], 1, true) then calm_until = now + num(ARGV[14]) end
   redis.call('HSET', CTR, 'run', ARGV[13], 'calm', string.format('%d', calm_until))
 end
+local is_again = (num(ARGV[16]) or 0) > 0
 if calm_until > now then
+  if is_again then
+    finish()
+    answer('l', 0)
+  end
   return reply({}, NONE)
 end
 local moved = false
@@ -208,8 +214,8 @@ if num(ARGV[12]) > 0 then
     end
   end
 end
--- An answer of nothing costs nothing: a call that changed nothing may be repeated without a record of it.
-if moved or #leases > 0 or #queues > 0 or has_counted() then
+-- An answer of nothing leaves no record: the same call may come again, unless it was sent twice.
+if is_again or moved or #leases > 0 or #queues > 0 or has_counted() then
   finish()
   answer('l', #leases)
 end
