@@ -271,6 +271,49 @@ def test_a_status_that_the_spider_asked_for_is_the_spider_s(redis_url: str, tmp_
     run(redis_url, tmp_path, work)
 
 
+@pytest.mark.parametrize("status", [200, 301])
+def test_nothing_follows_from_a_response_whose_lease_somebody_else_has(redis_url: str, tmp_path: Path, status: int) -> None:
+    async def work(desk: Desk) -> None:
+        await desk.keep("https://a.org", ALLOW)
+        desk.put("https://a.org/x")
+        request = await desk.request()
+        job = desk.scheduler.job_of(request)
+        assert job
+        p = desk.frontier.partition_of("a.org")
+        await desk.redis.delete(desk.frontier.key(p, "leases"), desk.frontier.key(p, "leased"))
+        job.lease.expires = boottime() - 1
+        response = HtmlResponse(request.url, status, headers={"Location": "/y"}, body=TEA, request=request)
+        verdict = desk.scheduler.judged(request, response, Sent(boottime(), 0.001))
+        assert await desk.scheduler.may_store(request, verdict), "a second record is allowed"
+        assert not desk.scheduler.answered(request, verdict)
+        assert desk.scheduler.enqueue_request(request)
+        desk.slot.remove_request(request)
+        await desk.settled()
+        assert desk.stat("links/enqueued") == 1
+
+    assert run(redis_url, tmp_path, work).stat("leases/late") == 1
+
+
+def test_a_page_beyond_max_pages_is_neither_stored_nor_shown(redis_url: str, tmp_path: Path) -> None:
+    async def work(desk: Desk) -> None:
+        await desk.keep("https://a.org", ALLOW)
+        desk.put("https://a.org/x")
+        request = await desk.request()
+        await desk.redis.delete("{t}:permits")
+        await desk.scheduler.crawl.meta.spend(1, [b"another!"])
+        response = HtmlResponse(request.url, body=TEA, request=request)
+        for status, may in ((404, True), (200, False)):
+            verdict = desk.scheduler.judged(request, response.replace(status=status), Sent(boottime(), 0.001))
+            assert await desk.scheduler.may_store(request, verdict) is may
+        assert desk.scheduler.enqueue_request(request)
+        desk.slot.remove_request(request)
+        await desk.settled()
+        assert (await desk.audit())["pending"] == 1
+
+    desk = run(redis_url, tmp_path, work, arguments=SpiderArguments(max_pages=1))
+    assert desk.stat("pages/over_limit") == 1
+
+
 @pytest.mark.parametrize("error", [LeaseExpired("too short"), None], ids=["expired", "given back"])
 def test_what_was_not_requested_comes_again_uncounted(redis_url: str, tmp_path: Path, error: LeaseExpired | None) -> None:
     async def work(desk: Desk) -> None:

@@ -18,7 +18,7 @@ local MOVE_MOST = 64
 local SHOWN_MOST = 64
 local NONE = {}
 
-local calm_until = num(c[8]) or 0
+local calm_until = sane(c[8], now + 60000) or 0
 
 local function reply(leases, queues)
   local due = {on(TAG .. 'ready', 'ZRANGE', 0, 0, 'WITHSCORES')[2], on(TAG .. 'asleep', 'ZRANGE', 0, 0, 'WITHSCORES')[2],
