@@ -79,6 +79,11 @@ class Share:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._early.wait(), BEAT_S * random.uniform(0.8, 1.0))  # not all at the same moment
 
+    async def say_over(self, urls: int) -> None:
+        """The crawl is drained, of so many URLs that were ever enqueued."""
+        if not self.is_alone:
+            await self._members.say_over(urls)
+
     async def leave(self) -> None:
         """The others take over at once."""
         self._left = True

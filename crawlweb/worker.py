@@ -1,4 +1,5 @@
-"""A worker's share of the frontier: leases ahead, what to do with each, and the end of the crawl. What goes out is outbox.py's.
+"""A worker's share of the frontier: leases ahead, and what to do with each. What goes out is outbox.py's, which leases last longer
+renewals.py's, the end of the crawl end.py's.
 
 Knows no Scrapy.
 """
@@ -10,16 +11,16 @@ import heapq
 import itertools
 import logging
 import random
-from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import Any
 
+from .end import End
 from .errors import FrontierError, FrontierFull
 from .frontier.frontier import CALM_S, Frontier
 from .frontier.members import Members
 from .frontier.memory import MemoryWatch
 from .frontier.meta import Meta
-from .frontier.rows import Counts, Lease, Link, Outcome
+from .frontier.rows import Lease, Link, Outcome
 from .job import ROBOTS_FOR, Job, robots_requested
 from .limit import PageLimit
 from .outbox import FLUSH_S, Outbox, Told
@@ -28,6 +29,7 @@ from .policy import robots
 from .policy.hosts import is_on_host, name_of
 from .records import boottime
 from .recovery import Recovery
+from .renewals import Renewals
 from .rota import MIN_S, Rota
 from .rulebook import Kept, Rulebook
 from .share import Share
@@ -41,12 +43,9 @@ LINKS_WAITING = 100_000  # no page is begun while more links than this wait to b
 POLL_MAX_S = 1.0  # a partition that has nothing is asked this often at first
 POLLS_AT_ONCE = 16
 HUNG_S = 0.25  # a partition that takes longer to answer does not hold back the others
-NEVER_SEEDED_S = 60.0
-PASS_S, PASS_MOST_S = 0.5, 4.0  # between two looks at all partitions, where nobody knows of anything to do and yet something is pending
 RENEW_S = 2.0  # well within the time that nobody reclaims after a silence of Redis
 CLOSE_S = 30.0
 CANCEL_S = 2.0
-STUCK_SAID_S = 600.0  # a page that is in callbacks and pipelines for so long is worth a warning
 SHOWN_S = 0.005  # the time to look at what comes next on a host that disallows much
 
 
@@ -87,8 +86,9 @@ class Worker:
         self.closing = False
         self.in_hand: dict[str, Lease] = {}
         self.seeding = 0
+        self.end: End | None = None  # there is one from `start` on, where the crawl ends
         self.starts: Starts | None = None  # where start URLs come from outside
-        self._capacity, self._fetch_s, self._once, self._stuck_s = capacity, fetch_s, once, stuck_s
+        self._capacity, self._fetch_s, self._once = capacity, fetch_s, once
         self.limit = None if max_pages is None else PageLimit(meta, max_pages, url_key, self.run)
         self._wake, self._ended, self._count, self._starting = wake, ended, count, starting
         self._address_of = address_of
@@ -113,19 +113,17 @@ class Worker:
         self._started = 0.0
         self._polls = 0  # lease calls on their way, until their leases are jobs
         self._leased = 0
-        self._waits_for_seeds = self._has_ended = False
         self._failed = False  # Redis gave an answer that is an error
         self._under_way: set[int] = set()  # renewals by partition, -1: what is the crawl's
         self._resolving: dict[str, Job] = {}  # whose address is being looked up, by token
-        self._running: dict[str, Job] = {}  # what the engine has, by token
-        self._finished: set[str] = set()  # tokens whose outcomes are not sent yet
+        self._renewals = Renewals(frontier, self.limit, self.in_hand, stuck_s=stuck_s, beside=self._beside, count=count)
         self._aside: list[Job] = []  # their partition's server has changed
         self._recovery = Recovery(
             frontier,
             self._tell_again,
             self._turns,
             in_hand=self.in_hand,
-            running=self._running,
+            running=self._renewals.running,
             fetch_s=fetch_s,
             forget=self._forget,
             done=self._recovered,
@@ -137,12 +135,28 @@ class Worker:
 
     def start(self) -> None:
         self._started = boottime()
-        loops = [self._lease_forever(), self.outbox.flush_forever(), self._renew_forever(), self._watch_end()]
+        loops = [self._lease_forever(), self.outbox.flush_forever(), self._renew_forever()]
         loops += [self.memory.watch_forever(), self.pace.watch_forever(), self._share.beat_forever()]
         if self._address_of is not None:
             loops.append(self._turns.ask_forever())
+        if self._once:
+            self.end = self._make_end()
+            loops.append(self.end.watch(lambda: self.closing))
         for loop in loops:
             self._spawn(loop)
+
+    def _make_end(self) -> End:
+        return End(
+            self.frontier,
+            self.meta,
+            self._share,
+            self.limit,
+            busy=lambda: self.busy,
+            idle=lambda: self._is_idle,
+            outside=self.anything_outside,
+            leases=lambda: self._leased,
+            ended=self._ended,
+        )
 
     def next_job(self) -> Job | None:
         """A job whose time has come; arranges to be woken when the next one's does."""
@@ -160,8 +174,7 @@ class Worker:
             if self._full or job.lease.is_gone or job.until - now < self._fetch_s:
                 self.give_back(job)
                 continue
-            job.begun = now
-            self._running[job.lease.token] = job
+            self._renewals.begun(job)
             return job
         if self._jobs:
             self._wake_in(self._jobs[0][0] - now)
@@ -172,8 +185,7 @@ class Worker:
         token = job.lease.token
         if job.ip:
             self._turns.end(job.ip, token, outcome.ended)
-        self._running.pop(token, None)
-        self._finished.add(token)
+        self._renewals.finished(token)
         self.outbox.finish(job.ticket, outcome)
 
     def tell(self, job: Job, news: Callable[[Lease], Outcome]) -> None:
@@ -212,7 +224,7 @@ class Worker:
     def _completed(self, p: int, batch: Sequence[Outcome], answer: str) -> None:
         for outcome, letter in zip(batch, answer, strict=True):
             self.in_hand.pop(outcome.lease.token, None)
-            self._finished.discard(outcome.lease.token)
+            self._renewals.sent(outcome.lease.token)
             if letter != "k":
                 self._count("leases/late" if letter == "g" else "dead")
             if letter == "x" and outcome.lease.entry.request:
@@ -374,37 +386,8 @@ class Worker:
     # -- leases that last longer ----------------------------------------------------------------------------------------
 
     async def keeps(self, job: Job) -> bool:
-        """Is the lease of a page that was fetched still this worker's? Redis is asked where that is not certain."""
-        lease = job.lease
-        if not lease.is_gone and lease.expires <= boottime():
-            try:
-                await self._renew([lease])
-            except FrontierError:
-                return False
-        return not lease.is_gone
-
-    async def _renew(self, leases: Sequence[Lease]) -> None:
-        for lease in await self.frontier.renew(leases):
-            lease.is_gone = True
-        if self.limit is not None:
-            await self.limit.renew([lease for lease in leases if not lease.is_gone])
-
-    def _worked_on(self, now: float) -> Iterator[Lease]:
-        """Leases of what the engine has, but for what is stuck there, and of outcomes that are not sent yet."""
-        for job in self._running.values():
-            age_s = now - job.begun
-            if age_s >= self._stuck_s:
-                if job.stuck < 2:
-                    job.stuck = 2
-                    self._count("leases/abandoned")
-                    logger.error("%s is in callbacks or pipelines for %.0f s: its lease is left to run out", job.lease.entry.url, age_s)
-                continue
-            if age_s >= min(STUCK_SAID_S, self._stuck_s / 2) and not job.stuck:
-                job.stuck = 1
-                self._count("leases/stuck")
-                logger.warning("%s is in callbacks or pipelines for %.0f s", job.lease.entry.url, age_s)
-            yield job.lease
-        yield from (self.in_hand[token] for token in self._finished if token in self.in_hand)
+        """Is the lease of a page that was fetched still this worker's?"""
+        return await self._renewals.keeps(job.lease)
 
     def _give_back_old(self, latest: float) -> None:
         """What only waits to be fetched, and would not be before `latest`, goes back: it has no claim to last."""
@@ -416,18 +399,11 @@ class Worker:
                 self.give_back(job)
 
     async def _renew_forever(self) -> None:
-        lease_s = self.frontier.limits.lease_s
-        period_s = min(lease_s / 3, RENEW_S)
+        period_s = min(self.frontier.limits.lease_s / 3, RENEW_S)
         while not self.frontier.closing:
             await asyncio.sleep(period_s)
-            now = boottime()
-            self._give_back_old(now + period_s)
-            held: dict[int, list[Lease]] = defaultdict(list)
-            for lease in self._worked_on(now):
-                if lease.expires - now < lease_s * 2 / 3 and not lease.is_gone:
-                    held[lease.partition].append(lease)
-            for p, leases in held.items():
-                self._beside(p, self._renew(leases))
+            self._give_back_old(boottime() + period_s)
+            self._renewals.renew_due()
             self._beside(-1, self._keep_up())
 
     async def _keep_up(self) -> None:
@@ -436,7 +412,7 @@ class Worker:
         await self.meta.refresh_scope()
         await self.frontier.read_clock()
 
-    def _beside(self, what: int, work: Coroutine[Any, Any, Any]) -> None:
+    def _beside(self, what: int, work: Coroutine[Any, Any, None]) -> None:
         """Starts what is done once a period, unless the last is still under way: a server that is away holds back what is its own."""
         if what in self._under_way:
             work.close()
@@ -450,52 +426,6 @@ class Worker:
     def _is_idle(self) -> bool:
         """This worker has nothing to do, nor had its partitions. What it leases in this moment is pending to everybody who counts."""
         return not self.busy and (self._rota.is_quiet or self._full or bool(self._share.over))
-
-    async def _watch_end(self) -> None:
-        """When all workers say that they have nothing to do, the first of them counts and tells the others. It goes on until it closes:
-        a late one needs it."""
-        before: Counts | None = None
-        pause_s = PASS_S
-        while self._once and not self.closing:
-            await asyncio.sleep(PASS_S / 2 if before else pause_s)
-            if self.limit is not None and not self.busy:
-                await self.limit.look()
-            if self._full and not self.busy:
-                self._end("max_pages")
-            elif self._share.over and not self.busy and not await self.anything_outside():
-                self._end_drained(self._share.over)
-            elif not (self._is_idle and self._share.all_idle()):
-                before, pause_s = None, PASS_S
-            elif self._share.is_first:
-                counts = await self.frontier.counts()
-                if counts.pending or not self._is_idle or await self.meta.anyone_seeding() or await self.anything_outside():
-                    before, pause_s = None, min(2 * pause_s, PASS_MOST_S)
-                elif counts != before:
-                    before = counts
-                else:
-                    if not self._share.is_alone:
-                        await self.members.say_over(counts.enqueued)
-                    self._end_drained(counts.enqueued)
-                    before, pause_s = None, min(2 * pause_s, PASS_MOST_S)
-            elif self._share.over == 0 and not await self.anything_outside():
-                self._end_drained(0)
-
-    def _end_drained(self, urls: int) -> None:
-        """Nothing is pending anywhere, of so many URLs that were ever enqueued."""
-        if urls:
-            if not self._leased and not self._has_ended:
-                logger.info("crawl %s is finished: its %d URLs are done, none was left for this worker", self.frontier.crawl, urls)
-            self._end("drained")
-        elif boottime() - self._started >= NEVER_SEEDED_S:
-            self._end("never_seeded")
-        elif not self._waits_for_seeds:
-            self._waits_for_seeds = True
-            logger.info("crawl %s has no URLs yet: waiting for seeds, %.0f s at the most", self.frontier.crawl, NEVER_SEEDED_S)
-
-    def _end(self, reason: str) -> None:
-        if not self._has_ended:
-            self._has_ended = True
-            self._ended(reason)
 
     async def seed(self, batches: Iterable[list[Link]]) -> None:
         """Sends seeds batch by batch; the crawl does not end meanwhile. `batches` may read a file: each is made in a thread."""

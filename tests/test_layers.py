@@ -23,6 +23,8 @@ MIDDLE = tuple(
         "turns",
         "job",
         "limit",
+        "renewals",
+        "end",
         "rulebook",
         "crawl",
         "outcome",

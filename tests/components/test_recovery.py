@@ -347,7 +347,7 @@ def test_a_host_whose_request_is_under_way_rests_until_that_has_ended(server: Pe
         while not (found := await leases()):
             if boottime() - began < CALM_S + 0.3:
                 ended = boottime()
-            elif job.lease.token in desk.worker.in_hand and job in desk.worker._running.values():
+            elif job.lease.token in desk.worker.in_hand and job in desk.worker._renewals.running.values():
                 ended = boottime()
                 desk.finish(job)
             await asyncio.sleep(0.01)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from crawlweb import share
+from crawlweb import end, share
 from crawlweb import worker as module
 from crawlweb.errors import FrontierError
 from crawlweb.frontier import members
@@ -139,8 +139,8 @@ class Hand:
         ended, links = await self.web.fetch(self.name, job)
         await until(lambda: not self.stuck)
         self.worker.outbox.add_links(links, job.ticket)
-        key = url_key(job.lease.entry.url) if self.worker._max_pages else None
-        self.worker.finish(job, Outcome(job.lease, "d", ended, 0.01), key)
+        counts = self.worker.limit is None or await self.worker.limit.counts(job.lease)
+        self.worker.finish(job, Outcome(job.lease, "d" if counts else "l", ended, 0.01))
 
     @property
     def polled(self) -> set[int]:
@@ -219,7 +219,7 @@ def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(share, "BEAT_S", 0.1)
     monkeypatch.setattr(members, "DEAD_S", 20.0)  # whatever the machine does meanwhile
     monkeypatch.setattr(module, "POLL_MAX_S", 0.2)
-    monkeypatch.setattr(module, "PASS_S", 0.1)
+    monkeypatch.setattr(end, "PASS_S", 0.1)
 
 
 # -- shares ----------------------------------------------------------------------------------------------------------------
@@ -407,9 +407,9 @@ def test_workers_that_wait_for_seeds_join_in_when_one_brings_them(redis_url: str
 def test_nobody_waits_for_seeds_forever(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def work(hand: Callable[..., Hand], _: Web) -> None:
         hands = [hand(), hand(), hand()]
-        await until(lambda: all(each.worker._waits_for_seeds for each in hands))
+        await until(lambda: all(each.worker.end.waits for each in hands))
         assert not any(each.ended for each in hands)
-        monkeypatch.setattr(module, "NEVER_SEEDED_S", 0.0)
+        monkeypatch.setattr(end, "NEVER_SEEDED_S", 0.0)
         await until(lambda: all(each.ended for each in hands))
         assert {why for each in hands for why in each.ended} == {"never_seeded"}
 
@@ -423,7 +423,7 @@ def test_all_workers_end_when_max_pages_are_stored_whoever_stored_them(redis_url
         await seed(hands[0], web.hosts)
         await until(lambda: all(each.ended for each in hands))
         assert {why for each in hands for why in each.ended} == {"max_pages"}
-        assert await hands[0].meta.stored() == 10
+        assert (await hands[0].meta.permits(10, [])).stored == 10
 
     run(redis_url, work)
 

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from redis.asyncio import Redis
 
-from crawlweb import outbox, rulebook
+from crawlweb import end, outbox, rulebook
 from crawlweb import worker as module
 from crawlweb.errors import FrontierError
 from crawlweb.frontier import memory
@@ -227,7 +227,7 @@ class Hurried:
 
 @pytest.fixture(autouse=True)
 def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    for room in (module, outbox):
+    for room in (module, outbox, end):
         monkeypatch.setattr(room, "asyncio", Hurried())
     monkeypatch.setattr(module, "POLL_MAX_S", 0.1)
     monkeypatch.setattr(module, "CLOSE_S", 2.0)  # a failing test does not wait for outcomes that nobody takes
@@ -1897,7 +1897,7 @@ def test_a_crawl_that_was_never_seeded_waits_a_while_and_says_so(redis_url: str,
     async def work(office: Office) -> None:
         await until(lambda: office.frontier.counted > 1)
         assert office.ended == []
-        monkeypatch.setattr(module, "NEVER_SEEDED_S", 0.0)
+        monkeypatch.setattr(end, "NEVER_SEEDED_S", 0.0)
         await until(lambda: office.ended)
 
     assert run(redis_url, work, once=True).ended == ["never_seeded"]
