@@ -3,7 +3,7 @@
     python bench/scaling.py                                  two rounds of 1, 2 and 4 workers, and of one with the connections of four
     python bench/scaling.py --rounds 3 --runs 1x16,8x16,1x128
 
-A worker of `4x24` (one of four) has 24 requests at a time and waits for most of its life, so that it is not the machine's cores that say
+A worker of `4x64` (one of four) has 64 requests at a time and waits for most of its life, so that it is not the machine's cores that say
 how many pages there are. Delay 1 s, no latency factor; addresses have their clocks. Redis writes its append-only file. Figures are taken
 between two moments, when the web has served `--warm-up` pages and `--pages` more, so that about as many links are new in all runs: pages by
 the web's own count, CPU from /proc/<pid>/stat, calls by the reads of Redis (a pipeline is one). Rounds alternate, figures are medians.
@@ -195,12 +195,12 @@ def needs(found: Sequence[Figures], options: argparse.Namespace) -> Iterator[tup
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", default="1x24,2x24,4x24,1x96", help="workers x CONCURRENT_REQUESTS")
+    parser.add_argument("--runs", default="1x64,2x64,4x64,1x256", help="workers x CONCURRENT_REQUESTS")
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--low-s", type=float, default=0.2, help="a page takes the server at least so long")
-    parser.add_argument("--high-s", type=float, default=0.5, help="and at most")
-    parser.add_argument("--hosts", type=int, default=800)
-    parser.add_argument("--host-pages", type=int, default=100, help="decides how many links are new")
+    parser.add_argument("--low-s", type=float, default=0.7, help="a page takes the server at least so long")
+    parser.add_argument("--high-s", type=float, default=1.3, help="and at most")
+    parser.add_argument("--hosts", type=int, default=1500)
+    parser.add_argument("--host-pages", type=int, default=50, help="decides how many links are new")
     parser.add_argument("--links", type=int, default=100, help="of a page")
     parser.add_argument("--page-bytes", type=int, default=31_000)
     parser.add_argument("--partitions", type=int, default=64)

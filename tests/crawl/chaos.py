@@ -28,6 +28,7 @@ from tests.cluster import Cluster
 from tests.crawl.crawler import PARTITIONS, ROOT, Crawl, Run
 from tests.crawl.servers import Loser
 from tests.web import Report, Site, Slow, Tree, Visit, Web
+from tests.web.report import report as report_of
 
 TICK_S = 0.05
 KINDS = ("kill", "stop", "stop long", "add")
@@ -35,6 +36,7 @@ WORDS = 30  # of a page
 SLACK_S = 0.2  # so much of the crawl may be fetched again at a blow, beside what was in flight
 REPLAY_S = 5.0  # a worker sends again what it had acknowledged so long before a server came back
 TOLERANCE_S = 0.02
+LAG_S = 0.1  # a connection that its worker ends has ended earlier than this web may notice
 _WORKER = re.compile(r"/worker/(\d+)")
 
 Place: TypeAlias = "tuple[str, str]"  # host name, path
@@ -216,14 +218,14 @@ class Chaos:
         return "add" if live < self.plan.workers else self._rng.choice(kinds)
 
     def _strike_worker(self, what: str) -> bool:
-        """False: not now. A worker is not killed within REPLAY_S of a server that lost its last second: only the worker could replay it."""
+        """False: not now. Within REPLAY_S of a server that lost its last second workers are left alone: only they could tell it again."""
         plan, rng = self.plan, self._rng
         if what == "add":
             self._add()
             self._note(what, frozenset())
             return True
         victims = [worker for worker in self.workers if worker.lives and worker.wakes_s is None and worker.connected]
-        if len(victims) < 2 or (what == "kill" and any(b.lost_s and time.monotonic() - b.until_s < REPLAY_S for b in self.blows)):
+        if len(victims) < 2 or any(b.lost_s and time.monotonic() - b.until_s < REPLAY_S for b in self.blows):
             return False
         victim = rng.choice(victims)
         if what == "kill":
@@ -244,10 +246,13 @@ class Chaos:
                 worker.run.process.send_signal(signal.SIGCONT)
 
     def _may_strike_redis(self, now: float) -> bool:
-        """Not while a worker begins; and none was killed just now whose last second would be lost for good."""
+        """Not while a worker begins. None that could tell again what is lost was killed just now, or is stopped."""
         if any(worker.lives and worker.wakes_s is None and not worker.connected for worker in self.workers):
             return False
-        return self._redis_left[0].how != "lose" or not any(b.what == "kill" and now - b.at_s < REPLAY_S + 1 for b in self.blows)
+        if self._redis_left[0].how != "lose":
+            return True
+        is_stopped = any(worker.lives and worker.wakes_s is not None for worker in self.workers)
+        return not is_stopped and not any(blow.what == "kill" and now - blow.at_s < REPLAY_S + 1 for blow in self.blows)
 
     def _strike_redis(self, blow: RedisBlow) -> None:
         node, leased, now = self.nodes[blow.node], self._leased(), time.monotonic()
@@ -357,12 +362,13 @@ def worker_of(visit: Visit) -> int:
 
 
 def account(chaos: Chaos) -> Account:
-    visits = sorted(chaos.web.visits())
+    web, visits = chaos.web, sorted(chaos.web.visits())
+    ended = [visit if visit.status else visit._replace(end_s=max(visit.start_s, visit.end_s - LAG_S)) for visit in visits]
     again, in_flight = find_again(visits, chaos.blows)
     pages = [(visit.host, visit.target) for visit in visits if visit.page is not None]
     seconds = visits[-1].end_s - visits[0].start_s if visits else 1.0
     return Account(
-        report=chaos.web.report(min_delay_s=chaos.plan.delay_s, tolerance_s=TOLERANCE_S),
+        report=report_of(ended, web.sites, web.site_of, min_delay_s=chaos.plan.delay_s, tolerance_s=TOLERANCE_S),
         pages=len(set(pages)),
         pages_per_s=len(pages) / seconds,
         in_flight=tuple(sum(place[1] != "/robots.txt" for place in places) for places in in_flight),

@@ -49,7 +49,7 @@ from crawlweb.spill import Spill
 LONG = bool(os.environ.get("MODEL_LONG"))
 SHRINK = bool(os.environ.get("MODEL_SHRINK"))  # a failure made small takes minutes
 LOOK_MS, LEASE_MS, MIN_MS, FACTOR, CAP_MS = 500, 60_000, 1_000, 10, 30_000
-MAX_EXPIRIES = 3
+MAX_EXPIRIES = 9
 MOVED_MOST, WOKEN_MOST = 128, 64
 RETRIES, DEAD_MS = 3, 600_000
 SOFT_REST_MS, SOFT_FAILURES, VISIBLE, DEAD_MOST_MS = 20_000, 3, 16, 86_400_000

@@ -2,7 +2,7 @@
 --
 -- It is not known whether the request was made: the host's clock moves as if it had been made just now.
 
-local MAX_EXPIRIES = 3
+local MAX_EXPIRIES = 9  -- a worker that dies takes hundreds of leases with it, and one URL at the most is why
 
 local function end_leases(tokens)
   in_thousands(tokens, function(...)
