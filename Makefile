@@ -1,4 +1,4 @@
-# make test     installs what the tests need, a Redis server included, and runs them
+# make test     installs what the tests need, a Redis server included, and runs them in two processes (docs/decisions/tests.md)
 # make lint     ruff: rules and format          make types   mypy --strict
 # make long     the slow tests                  make docs    generated pages and tables
 # make clean    removes the environment and caches
@@ -14,7 +14,7 @@ APT := DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0
 .PHONY: test long lint types docs clean system
 
 test: $(VENV)/installed
-	$(RUN) -m pytest -q -m "not slow"
+	$(RUN) -m pytest -q -m "not slow" -n 2
 
 long: $(VENV)/installed
 	MODEL_LONG=1 $(RUN) -m pytest -q -m slow

@@ -1,4 +1,4 @@
-"""Real Redis servers on private sockets, an empty database for each test."""
+"""Real Redis servers on private sockets, an empty database for each test; what runs together where tests run in two processes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,34 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
 
 from crawlweb.errors import ConfigError
 from crawlweb.frontier.server import find_binary
+
+CRAWLS = "tests/crawl/"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):  # a process of pytest-xdist
+        items.sort(key=lambda item: not item.nodeid.startswith(CRAWLS))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """What runs together with pytest-xdist: a file; and all whole crawls, which share what runs in the background (crawl/conftest.py).
+    They begin first: they mostly wait, the other process has the CPU meanwhile. Not `--dist loadgroup`: pytest-dev/pytest-xdist#1386."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Together(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return CRAWLS if nodeid.startswith(CRAWLS) else super()._split_scope(nodeid)
+
+    config.option.loadscopereorder = False
+    return Together(config, log)
 
 
 @dataclass(frozen=True)

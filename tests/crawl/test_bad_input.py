@@ -101,7 +101,7 @@ def start_all(root: Path) -> dict[str, tuple[Crawl, Run]]:
         with Crawl(folder, "127.0.0.1:9") as crawl:
             run = crawl.start(case.seeds.replace("FOLDER", str(folder)), arguments=case.arguments, **settings)
             with suppress(AssertionError):  # of a run that goes on: its own test shows it
-                run.wait(15)
+                run.wait(60)
         return crawl, run
 
     with ThreadPoolExecutor(2) as pool:
