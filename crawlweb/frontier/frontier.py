@@ -9,7 +9,7 @@ import logging
 import re
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -157,6 +157,19 @@ class Frontier:
             except (ConfigError, FrontierError) as why:
                 return f"WRONGTYPE: {why}"
         return str(e)
+
+    async def undisturbed(self, call: Callable[[], Awaitable[T]], keys: Mapping[str, str]) -> T:
+        """Makes a repeatable call on keys outside the partitions: key → a command that only its type understands. A key of another type
+        is not ours: it is moved aside."""
+        try:
+            return await self.patiently(call)
+        except FrontierError as e:
+            if "WRONGTYPE" not in str(e):
+                raise
+            logger.error("what is not ours is moved aside: %s", e)
+        for key, command in keys.items():
+            await self.patiently(partial(scripts.run, self.redis, "typed", key, command))
+        return await self.patiently(call)
 
     async def at_once(self, *commands: tuple[bytes | str | int | float, ...]) -> list[Any]:
         """Raw answers to commands that read keys of one partition, all of one moment; an error stands in its place. A script, since a full

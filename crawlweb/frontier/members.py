@@ -49,7 +49,8 @@ if changes > 0 then
   for _, row in ipairs(redis.call('HVALS', KEYS[3])) do sum = sum + rate(row) end
   redis.call('HSET', KEYS[3], '{PER_MIN}', sum, '{CHANGED}', t[1] .. '.' .. t[2] .. ARGV[1])
 elseif rate(before) ~= rate(ARGV[4]) then
-  redis.call('HINCRBY', KEYS[3], '{PER_MIN}', rate(ARGV[4]) - rate(before))
+  local sum = tonumber(string.match(redis.call('HGET', KEYS[3], '{PER_MIN}') or '', '^%d+$')) or 0
+  redis.call('HSET', KEYS[3], '{PER_MIN}', math.max(0, sum + rate(ARGV[4]) - rate(before)))
 end
 local known = redis.call('HMGET', KEYS[3], '{CHANGED}', '{OVER}', '{PER_MIN}')
 local all = known[1] ~= ARGV[5] and redis.call('ZRANGE', KEYS[1], 0, -1) or {{}}
@@ -82,6 +83,12 @@ return redis.call('ZRANGEBYSCORE', KEYS[1], string.format('%d', tonumber(t[1]) *
 """
 # KEYS: members. ARGV: what to say.
 _SAY_OVER = f"redis.call('PERSIST', KEYS[1]) redis.call('HSET', KEYS[1], '{OVER}', ARGV[1])"
+_TYPED = {  # commands that only a key of their type understands
+    "workers": "ZCARD",
+    "busy": "ZCARD",
+    "members": "HLEN",
+    "left": "STRLEN",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +117,11 @@ class Members:
         return crawl_key(self._frontier.crawl, name)
 
     def _call(self, script: str, *args: bytes | str | int) -> Any:
-        keys = self._key("workers"), self._key("busy"), self._key("members")
-        return self._frontier.patiently(lambda: cast(Any, self._frontier.redis.eval(script, 3, *keys, *args)))
+        return self._on(script, (self._key("workers"), self._key("busy"), self._key("members")), *args)
+
+    def _on(self, script: str, keys: tuple[str, ...], *args: bytes | str | int) -> Any:
+        typed = {key: _TYPED[key.rpartition(":")[2]] for key in keys}
+        return self._frontier.undisturbed(lambda: cast(Any, self._frontier.redis.eval(script, len(keys), *keys, *args)), typed)
 
     async def beat(self, busy: bool, leases: int, per_min: int, whole: bool = False) -> Roll:
         """`leases`: in hand; `per_min`: received a minute, lately. `whole`: the list of workers is asked for though it did not change."""
@@ -129,31 +139,31 @@ class Members:
     async def say_left(self, runs: str) -> None:
         """This worker ends, and has nothing under way. If it is the last one, a server that is started again has lost nothing that matters.
         `runs`: run ids of the servers."""
-        keys = self._key("workers"), self._key("left")
-        await self._frontier.patiently(lambda: cast(Any, self._frontier.redis.eval(_SAY_LEFT, 2, *keys, runs)))
+        await self._on(_SAY_LEFT, (self._key("workers"), self._key("left")), runs)
 
     async def take_left(self) -> str:
         """Run ids of the servers as all workers left them; '': they did not. Asked once, by whoever comes first."""
-        runs = await self._frontier.patiently(lambda: cast(Any, self._frontier.redis.eval(_TAKE_LEFT, 1, self._key("left"))))
+        runs = await self._on(_TAKE_LEFT, (self._key("left"),))
         return runs.decode(errors="replace") if runs else ""
 
     async def say_over(self, urls: int) -> None:
         """The crawl is drained: so many URLs were enqueued, and all are done."""
-        await self._frontier.patiently(lambda: cast(Any, self._frontier.redis.eval(_SAY_OVER, 1, self._key("members"), str(urls))))
+        await self._on(_SAY_OVER, (self._key("members"),), str(urls))
 
     async def living(self) -> list[str]:
         """Sorted. One that was killed lives for `DEAD_S` more."""
-        names = await self._frontier.patiently(lambda: cast(Any, self._frontier.redis.eval(_LIVING, 1, self._key("workers"))))
+        names = await self._on(_LIVING, (self._key("workers"),))
         return sorted(name.decode(errors="replace") for name in names)
 
     async def rows(self) -> dict[str, dict[str, Any]]:
         """What workers last said of themselves: host, pid, since (Unix time), busy, leases in hand and a minute. For people."""
         rows: dict[str, dict[str, Any]] = {}
-        raw = await self._frontier.patiently(lambda: cast(Any, self._frontier.redis.hgetall(self._key("members"))))
+        key = self._key("members")
+        raw = await self._frontier.undisturbed(lambda: cast(Any, self._frontier.redis.hgetall(key)), {key: _TYPED["members"]})
         for name, text in raw.items():
             try:
                 row = json.loads(text)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
             if isinstance(row, dict):
                 rows[name.decode(errors="replace")] = row

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 from redis.asyncio import Redis
 
 from ..default_settings import MOST_FALSE_POSITIVES, MOST_PAGES, MOST_PARTITIONS, SEEN
-from ..errors import ConfigError, FrontierError
+from ..errors import ConfigError
 from ..records import boottime
 from . import scripts
 from .frontier import Frontier
@@ -200,15 +200,7 @@ class Meta:
         return {k.decode(errors="replace"): v.decode(errors="replace") for k, v in raw.items()}
 
     async def _typed(self, name: str, command: str, call: Callable[[], Awaitable[T]]) -> T:
-        """Makes a repeatable call on a key of which `command` tells the size. A key of another type is not ours: it is moved aside."""
-        try:
-            return await self._frontier.patiently(call)
-        except FrontierError as e:
-            if "WRONGTYPE" not in str(e):
-                raise
-        await self._frontier.patiently(lambda: scripts.run(self._redis, "typed", self._key(name), command))
-        logger.error("%s was of another type, and is moved aside", self._key(name))
-        return await self._frontier.patiently(call)
+        return await self._frontier.undisturbed(call, {self._key(name): command})
 
     async def say_seeding(self, seeding: bool) -> None:
         """Keeps the crawl from ending while this worker reads seeds."""

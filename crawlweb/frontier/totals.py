@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 from ..errors import FrontierError
@@ -82,7 +83,8 @@ class Totals:
         self._unanswered = rises
         keys = crawl_key(f.crawl, "stats"), crawl_key(f.crawl, f"stats:{f.worker}")
         pairs = [part for pair in rises.items() for part in pair]
-        await f.patiently(lambda: cast(Any, f.redis.eval(_ADD, 2, *keys, self._number, remembered_ms, *pairs)))
+        call = partial(cast(Any, f.redis.eval), _ADD, 2, *keys, self._number, remembered_ms, *pairs)
+        await f.undisturbed(call, dict(zip(keys, ("HLEN", "STRLEN"), strict=True)))
         self._unanswered = {}
         for name, rise in rises.items():
             self._added[name] = self._added.get(name, 0) + rise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import pickle
 import random
@@ -12,8 +13,10 @@ from rig import Rig, link, url_key
 
 from crawlweb.frontier.cold import ColdQueues
 from crawlweb.frontier.keys import KEYS, Key
+from crawlweb.frontier.members import Members
 from crawlweb.frontier.meta import Meta
 from crawlweb.frontier.rows import EXACT, KeptNow, Lease, OriginFailed, Outcome, Override, PushedBack
+from crawlweb.frontier.totals import Totals
 from crawlweb.policy.robots import Answer
 from crawlweb.records import Entry
 
@@ -54,6 +57,9 @@ async def lived(rig: Rig) -> dict[str, str]:
     await meta.agree({"partitions": "1"}, {})
     await meta.widen_scope([*HOSTS, "cold.org"])
     await meta.say_seeding(True)
+    rises = itertools.count()
+    rig.totals = Totals(f, lambda: {"pages": next(rises), "requests": 4})
+    await seen_by_others(rig)
     await cold.my_turn(600)
     links = [link(host, f"/{n}", n % 10) for host in HOSTS for n in range(4)]
     links += [link("h0.org", f"/more/{n}", 8) for n in range(14)]
@@ -105,7 +111,7 @@ def ended(rig: Rig, lease: Lease, way: str) -> Outcome:
 
 
 def kinds() -> list[Key]:
-    return [key for key in KEYS if not key.name.startswith("foreign:")]
+    return [key for key in KEYS if not key.name.startswith(("foreign:", "inbox")) and key.scope != "starts"]
 
 
 def names_of(rig: Rig, kind: Key) -> list[str]:
@@ -201,6 +207,20 @@ HARMS = [
 ]
 
 
+async def seen_by_others(rig: Rig) -> None:
+    """What a worker says and hears of the others."""
+    members = Members(rig.f)
+    await members.take_left()
+    await members.leave()
+    await members.say_left("a run")
+    for per_min in (3, 4):
+        await members.beat(True, 1, per_min)
+    await members.say_over(9)
+    assert rig.f.worker in await members.living()
+    await members.rows()
+    await rig.totals.send()
+
+
 async def drained(rig: Rig, turns: int = 80) -> set[str]:
     """Runs everything until nothing is left, or for so many turns. Returns the URLs that were finished."""
     f, meta, cold = rig.f, Meta(rig.f), ColdQueues(rig.f)
@@ -221,6 +241,7 @@ async def drained(rig: Rig, turns: int = 80) -> set[str]:
     await f.overrides()
     await f.dead_letters()
     await meta.say_seeding(True)
+    await seen_by_others(rig)
     await meta.anyone_seeding()
     await meta.widen_scope(["new.org"])
     await meta.refresh_scope()

@@ -101,6 +101,6 @@ def test_harms_drawn_by_lot(world: World) -> None:
 
 def test_without_the_count_of_pages_max_pages_stops_with_one_line(world: World) -> None:
     world.sync.set("{t}:pages", "mine")
-    with pytest.raises(FrontierError, match=r"\{t\}:pages is no set: without it nobody knows how many pages are stored"):
+    with pytest.raises(FrontierError, match=r"\{t\}:pages is of type string, wanted: set"):
         world.run(Meta(world.f).permits(5, []))
     assert world.sync.get("{t}:pages") == b"mine"

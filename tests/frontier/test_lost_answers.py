@@ -46,6 +46,7 @@ async def steps(rig: Rig) -> list[Any]:
         _, leases = await f.lease(0, 10)
         answers.append([(lease.token, lease.entry) for lease in leases])
         answers.append([lease.token for lease in await f.renew(leases[::2])])
+        answers.append([lease.token for lease in await f.hold(0, [(lease, 1.0) for lease in leases[:2]])])
         turns = await f.ip_turns(0, [], [("10.0.0.1", lease.host, lease.token) for lease in leases])
         answers.append(turns)
         held = [lease for lease, wait_s in zip(leases, turns, strict=True) if wait_s >= 0]
@@ -102,4 +103,4 @@ def test_what_is_done_is_done_once_though_answers_are_lost(redis_url: str) -> No
         assert again == answers
         assert its_state == state
         hit |= lost_steps
-    assert hit >= {*scripts.STEPS} - {"audit", "peek", "typed"}
+    assert hit >= {*scripts.STEPS} - {"audit", "peek", "typed", "starts"}
