@@ -31,11 +31,12 @@ sys.path.insert(0, str(ROOT))
 
 from redis.asyncio import Redis  # noqa: E402
 
-from crawlweb import outbox, worker  # noqa: E402
+from crawlweb import outbox, rota, worker  # noqa: E402
 from crawlweb.default_settings import Config  # noqa: E402
 from crawlweb.frontier.frontier import Frontier  # noqa: E402
 from crawlweb.frontier.rows import Limits, Link, Outcome  # noqa: E402
 from crawlweb.frontier.server import PrivateServer  # noqa: E402
+from crawlweb.policy.owners import pollers  # noqa: E402
 from crawlweb.policy.robots import KEPT_S as ROBOTS_KEPT_S  # noqa: E402
 from crawlweb.records import Entry  # noqa: E402
 
@@ -61,7 +62,7 @@ class Measured:
     call_aof_bytes: float = 288
     """A call that changes nothing but the partition's clock and last answer."""
     turn_aof_bytes: float = 873.7
-    poll_aof_bytes: float = 282.6
+    poll_aof_bytes: float = 0.0
     client_link_us: float = 2.859
     """CPU of the worker's process, per link sent."""
     client_call_us: float = 61.89
@@ -137,7 +138,7 @@ FEW = constant("seen.lua", "FEW")
 BACK_CAP = constant("common.lua", "BACK_CAP")
 LEAST_CAPACITY = 1024
 EXPECTED_MARGIN = 1.2  # hosts differ in size, so partitions do; one that is over gets a second layer, as large
-LEASE_WINDOW_S = 0.2 * Limits().look_ahead_s  # a worker asks 0.8 of the look-ahead before the next host is due (worker.py)
+LEASE_WINDOW_S = 0.2 * Limits().look_ahead_s  # a worker asks 0.8 of the look-ahead before the next host is due (rota.py)
 
 
 def block_rate(bits_per_key: float) -> float:
@@ -302,7 +303,8 @@ def load_of(given: Given, measured: Measured, size: Size, seen: list[Layer], pag
 
     enqueues, completes = calls(given.hosts_linked), calls(1)
     leases = 1 / (1 + pages_per_s / p * LEASE_WINDOW_S)  # hosts that come due within a window are leased together
-    asked = p * workers * max(1 / worker.POLL_MAX_S, min(pages_per_s / p, 1 / LEASE_WINDOW_S))
+    idle_s = rota.IDLE_MOST * worker.POLL_MAX_S
+    asked = p * pollers(workers, p) * max(1 / idle_s, min(pages_per_s / p, 1 / LEASE_WINDOW_S))
     polls = max(0.0, asked - leases * pages_per_s)
     calls_a_page, polls_a_page = enqueues + completes + leases, polls / pages_per_s
     keys = sum(layer.keys for layer in seen)

@@ -1,6 +1,6 @@
 """How evenly workers share a crawl, what a join, a leave and a death move, and whether hosts are spared throughout.
 
-    python bench/shares.py [--workers 4,40] [--partitions 64,1024] [--hosts 4000] [--delay-s 6] [--rounds 4]
+    python bench/shares.py [--workers 4,40] [--partitions 64,1024] [--hosts 2000] [--delay-s 8] [--rounds 4]
 
 Real workers (worker.py) in one process, each with clients of its own, on a private Redis; a fetch is a pause of 0.1 to 0.3 s that finds one
 new page of the same host, so every host has work all the time. First all work; then one joins, one leaves, one dies (it stops where it is,
@@ -26,11 +26,12 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from redis.asyncio import Redis
+from redis.asyncio import BlockingConnectionPool, Redis
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from crawlweb import rulebook
+from crawlweb.frontier.connect import CONNECTIONS
 from crawlweb.frontier.frontier import Frontier
 from crawlweb.frontier.keys import partition_of
 from crawlweb.frontier.meta import Meta
@@ -91,7 +92,7 @@ class Hand:
 
     def __init__(self, web: Web, url: str, partitions: int, limits: Limits, options: argparse.Namespace) -> None:
         self.web, self.name = web, f"{web.rng.getrandbits(32):08x}"
-        self.client = Redis.from_url(url)
+        self.client = Redis.from_pool(BlockingConnectionPool.from_url(url, max_connections=CONNECTIONS, timeout=None))
         self.frontier = Frontier(self.client, "shares", partitions, self.name, limits)
         self.gauges: dict[str, float] = {}
         self._wake = asyncio.Event()
@@ -272,7 +273,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workers", type=numbers, default=[4, 40])
     parser.add_argument("--partitions", type=numbers, default=[64, 1024])
-    parser.add_argument("--hosts", type=int, default=4000)
+    parser.add_argument("--hosts", type=int, default=2000)
     parser.add_argument("--delay-s", type=float, default=8.0)
     parser.add_argument("--rounds", type=int, default=4, help="of counting: times that each host has its turn")
     parser.add_argument("--lease-s", type=float, default=15.0)
