@@ -166,14 +166,9 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_pages_take_bounded_time(name: str) -> None:
-    """The shortest of three: on a machine that is shared, what the others do is part of the CPU time too."""
-
-    def cpu_s() -> float:
-        started = time.thread_time()
-        parse_page(HOSTILE[name], URL)
-        return time.thread_time() - started
-
-    assert any(cpu_s() < 2 for _ in range(3))
+    started = time.thread_time()
+    parse_page(HOSTILE[name], URL)
+    assert time.thread_time() - started < 2
 
 
 def test_links_survive_depth_and_number() -> None:
