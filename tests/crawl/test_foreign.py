@@ -92,7 +92,7 @@ async def a_bit_of_everything(frontier: Any) -> None:
     """Things that are not ours into every kind of key there is, and into some that are not there yet; a few keys of another type."""
     redis, rng = frontier.redis, random.Random(4)
     for kind in KEYS:
-        prefix = {"partition": "{web:%d}:", "addresses": "{web:ip:%d}:", "crawl": "{web}:"}[kind.scope]
+        prefix = {"partition": "{web:%d}:", "addresses": "{web:ip:%d}:", "crawl": "{web}:", "starts": "{web:start_urls}:web:"}[kind.scope]
         stem = kind.name.partition("<")[0]
         for p in range(PARTITIONS if kind.scope == "partition" else 1):
             start = prefix % p if "%" in prefix else prefix
@@ -102,7 +102,6 @@ async def a_bit_of_everything(frontier: Any) -> None:
     for p in range(4):
         await redis.delete(frontier.key(p, "alias:abc"), frontier.key(p, "call:me"))
         await redis.set(frontier.key(p, "call:me"), pickle.dumps("x"))
-        await redis.rpush(frontier.key(p, "gone"), "a list") if not await redis.exists(frontier.key(p, "gone")) else None
     await redis.set("{web}:sweep", "for ever")
 
 

@@ -97,7 +97,7 @@ class Rig:
         active_hosts: int | None = None,
         through: str = "",
     ) -> None:
-        self.t = 0
+        self.t = self.latest = 0
         self.loop = asyncio.new_event_loop()
         self.partitions = partitions
         texts = {step: patched_source(step, **(constants or {})) for step in scripts.STEPS}
@@ -137,7 +137,7 @@ class Rig:
         return round((worker_s - WORKER_AHEAD_S) * 1000)
 
     def at(self, t: int) -> None:
-        self.t = t
+        self.t, self.latest = t, max(self.latest, t)
         self.sync.set(CLOCK, t)
 
     def later(self, ms: int) -> None:

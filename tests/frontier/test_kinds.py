@@ -56,15 +56,22 @@ def test_all_partitions_are_looked_at_and_few_keys_named(rig: Rig) -> None:
     check(rig, 0)
 
 
-def test_a_key_that_stops_a_call_is_named(rig: Rig) -> None:
+def test_a_key_that_comes_into_the_way_of_a_call_is_moved_aside_and_named(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     meta = Meta(rig.f)
     rig.sync.set("{t}:seeding", "x")
-    with pytest.raises(FrontierError, match=r"the key \{t\}:seeding is of type string, wanted: zset"):
-        rig.run(meta.anyone_seeding())
-    rig.sync.delete("{t}:seeding")
+    assert not rig.run(meta.anyone_seeding())
+    assert "the key {t}:seeding is of type string, wanted: zset" in caplog.text
     rig.sync.set("{t:0}:ctr", "x")
-    with pytest.raises(FrontierError, match=r"the key \{t:0\}:ctr is of type string, wanted: hash"):
-        rig.enqueue(link("a.org"))
+    assert rig.enqueue(link("a.org")) == "n"
+    aside = [text.decode() for text in [*rig.sync.lrange("{t}:quarantine", 0, -1), *rig.sync.lrange("{t:0}:quarantine", 0, -1)]]
+    assert [text.split("\t")[:2] for text in aside] == [["key", aside[0].split("\t")[1]], ["key", "{t:0}:foreign:0:ctr"]]
+    assert rig.sync.get(aside[0].split("\t")[1]) == rig.sync.get("{t:0}:foreign:0:ctr") == b"x"
+
+
+def test_a_key_without_which_nobody_can_count_stops_the_call_by_name(rig: Rig) -> None:
+    rig.sync.set("{t}:pages", "x")
+    with pytest.raises(FrontierError, match=r"\{t\}:pages is of type string, wanted: set"):
+        rig.run(Meta(rig.f).permits(1, []))
 
 
 NEW = [link(f"h{n}.org", f"/new{i}", how=EXACT if i == 0 else NORMAL) for n in range(12) for i in range(3)]

@@ -155,8 +155,9 @@ class Held:
 
 @dataclass
 class Part:
-    """A partition as the model has it. `now`: its clock, which never goes back."""
+    """A partition as the model has it. `kept`: its clock when it was last changed, which never goes back; `now`: at the last call."""
 
+    kept: int = 0
     now: int = 0
     urls: list[Url] = field(default_factory=list)
     held: dict[str, Held] = field(default_factory=dict)
@@ -245,10 +246,10 @@ class FrontierModel(RuleBasedStateMachine):
         return result
 
     def tick(self, p: int) -> int:
-        kept = int(self.rig.sync.hget(self.rig.key("ctr", p), "now") or 0)
-        assert kept <= self.parts[p].now  # less: an answer of nothing leaves no trace
-        self.parts[p].now = max(kept, self.rig.t)
-        return self.parts[p].now
+        part, kept = self.parts[p], int(self.rig.sync.hget(self.rig.key("ctr", p), "now") or 0)
+        assert part.kept <= kept <= self.rig.latest, "its clock went back, or ahead"
+        part.kept, part.now = kept, max(kept, self.rig.t)  # an answer of nothing leaves no trace
+        return part.now
 
     # rules ---------------------------------------------------------------------------------------------------------
 

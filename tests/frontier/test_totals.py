@@ -133,9 +133,9 @@ def test_a_key_of_another_type_stops_nothing_and_loses_nothing(run: Callable[[Wo
         worker.stats["pages"] = 3
         await worker.totals.close()
         assert "the key {web}:stats is of type string" in caplog.text
-        await client.delete("{web}:stats")
-        await worker.totals.close()
         assert await sums(client) == {"pages": 3}
+        (aside,) = await client.keys("{web}:foreign:*:stats")
+        assert await client.get(aside) == b"a string"
 
     run(work)
 
