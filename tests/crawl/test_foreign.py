@@ -89,9 +89,9 @@ def test_keys_of_another_type_are_moved_aside(folder: Path) -> None:
 
 
 async def a_bit_of_everything(frontier: Any) -> None:
-    """Things that are not ours into every kind of key there is, and into some that are not there yet; a few keys of another type."""
+    """Things that are not ours into every kind of key there is, and one key of another type."""
     redis, rng = frontier.redis, random.Random(4)
-    for kind in KEYS:
+    for kind in [key for key in KEYS if key.scope != "starts"]:
         prefix = {"partition": "{web:%d}:", "addresses": "{web:ip:%d}:", "crawl": "{web}:"}[kind.scope]
         stem = kind.name.partition("<")[0]
         for p in range(PARTITIONS if kind.scope == "partition" else 1):
@@ -100,9 +100,7 @@ async def a_bit_of_everything(frontier: Any) -> None:
             for name in names[:3]:
                 await put(redis, name, rng)
     for p in range(4):
-        await redis.delete(frontier.key(p, "alias:abc"), frontier.key(p, "call:me"))
         await redis.set(frontier.key(p, "call:me"), pickle.dumps("x"))
-        await redis.rpush(frontier.key(p, "gone"), "a list") if not await redis.exists(frontier.key(p, "gone")) else None
     await redis.set("{web}:sweep", "for ever")
 
 
