@@ -351,9 +351,11 @@ def test_nobody_ends_while_another_has_a_lease_or_died_with_one(redis_url: str) 
     async def work(hand: Callable[..., Hand], web: Web) -> None:
         one, two = hand(), hand()
         await until(lambda: divided(one, two))
-        two.stuck = True
+        two.stuck, one.worker._capacity = True, 0
         await seed(one, web.hosts)
-        await until(lambda: two.worker.in_hand and len(web.fetched) >= len(web.hosts) and not one.worker.busy)
+        await until(lambda: two.worker.in_hand)
+        one.worker._capacity = 50
+        await until(lambda: len(web.fetched) >= len(web.hosts) and not one.worker.busy)
         assert one.ended == []
         await two.die()
         await gone(two, one)
