@@ -6,10 +6,16 @@ The rooms, in the order in which a URL walks through them:
     policy/        decides: canonical form and URL key, host, scope, priority, robots.txt and other directives, retries,
                    other spellings, refusals, addresses without a clock — pure functions
     frontier/      enforces: front queues, back queues, leases, clocks of hosts and addresses, the seen-set — Redis and Lua
-    worker         one process's share of the frontier: leases ahead, what to do with each, the end of the crawl
+    worker         one process's share of the frontier: leases ahead, and what to do with each
+    share, rota    which partitions are this worker's, and when each is asked; pace: how many calls a second
+    limit          max_pages: does a page count?
     turns          a request waits for its address
+    renewals       leases last while their pages are worked on
     outbox         links and outcomes out in batches: a page is complete after its links are acknowledged
     spill          the middle of long queues to disk and back
+    starts         start URLs from outside
+    recovery       what follows when Redis lost its last seconds
+    end            the end of the crawl, found together
     crawl          the above, opened and closed together
     scheduler      Scrapy's engine on the one side, the crawl on the other
     dns, download  one request, one address, one connection; caps and deadlines
@@ -19,7 +25,7 @@ The rooms, in the order in which a URL walks through them:
     content/       one parse: links, title, text
     spider         links in bulk, one item a page
     addon          switches it all on in a Scrapy project
-    cli            the command crawlweb: hosts and their overrides, dead letters, audit
+    cli/           the command crawlweb: workers, seeds, hosts and their overrides, dead letters, stats, audit, purge
 
 docs/life-of-a-url.md walks one URL through all of it.
 """

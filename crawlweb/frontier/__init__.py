@@ -46,5 +46,10 @@ Invariants, checked by `Frontier.audit` and the model-based test:
 
 Addresses are no part of a partition: lua/ip.lua holds one for one request at a time, and tells refused hosts when to come again.
 
-Every call is repeatable: it carries (worker, number), and the partition gives the last answer again.
+Every call is repeatable: it carries (worker, number), and the partition gives the last answer again; but a lease call that found and
+changed nothing leaves no record.
+
+A server that was started again, or another in its place, may lack the last seconds. Nobody leases from it for a while (lua/lease.lua),
+and each worker asks which of its leases it knows (lua/hold.lua), lets the hosts of the others rest, and tells again what it had told
+(journal.py).
 """

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 from urllib.parse import urlsplit
 
@@ -29,7 +29,6 @@ from ..records import boottime
 from .cluster import Address, Cluster, Server, nodes_of
 from .server import CLIENT_NAME
 
-Hook = Callable[[Any], Awaitable[None]]
 CONNECTIONS = 32  # to a server: what is more waits for one; redis-py refuses what goes beyond 100 with an error (8.1)
 CONNECTIONS_OF_SENTINELS = 10_000
 AGAIN_S = 0.5
