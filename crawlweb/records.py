@@ -65,6 +65,61 @@ class WarcRef:
 
 
 @dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """Of a page's content. Hashes are 8 bytes; `simhash` and `bands` are left out for texts too short to tell twins from strangers."""
+
+    body_hash: bytes  # of the normalised body
+    text_hash: bytes = b""  # of the normalised main text; b"": there is no text
+    simhash: int | None = None  # 64 bits
+    bands: tuple[int, ...] = ()  # MinHash LSH: one 64-bit hash per band
+
+
+@dataclass(frozen=True, slots=True)
+class PageRecord:
+    """What is kept of a page that was fetched. Times are Unix seconds; 0: unknown or never."""
+
+    url: str
+    fetched_at: float
+    status: int
+    content_hash: bytes = b""  # 8 bytes
+    fingerprint: int = 0  # SimHash; 0: none
+    etag: str = ""
+    last_modified: str = ""  # as the header says
+    fetches: int = 1
+    changes: int = 0  # bits, newest lowest: did the content change at a fetch?
+    first_seen: float = 0.0
+    interval_s: float = 0.0  # recrawl interval
+    next_at: float = 0.0
+    warc: WarcRef | None = None  # storage key
+    canonical: str = ""  # URL of the page that this one is an alias of; "": it is its own
+    flags: frozenset[str] = frozenset()  # of soft_404, noindex, duplicate, near_duplicate, truncated, rendered
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A page as one of several that may show the same content. Of a known page as far as its record, or what is kept of it, says."""
+
+    url: str
+    key: bytes  # URL key, 16 bytes; of a known page at least its first 8
+    host: str
+    seen_at: float  # Unix time of its first fetch
+    fingerprint: Fingerprint
+    declared: str = ""  # the canonical URL that it declares, absolute; "": none. Of a known page not kept
+    declared_key: bytes = b""  # first 8 bytes of its URL key; of a known page only for a while
+    alias_of: str = ""  # a known page: URL of the page that it is an alias of
+    status: int = 200
+    flags: frozenset[str] = frozenset()  # as in its record
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A known page with the content of another. `kind`: exact (hash of the body or the main text), or near."""
+
+    copy: Copy
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
 class Entry:
     """A URL in the frontier, with what travels along."""
 
