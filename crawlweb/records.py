@@ -38,6 +38,16 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """Of a page's content. Hashes are 8 bytes; `simhash` and `bands` are left out for texts too short to tell twins from strangers."""
+
+    body_hash: bytes  # of the normalised body
+    text_hash: bytes = b""  # of the normalised main text; b"": there is no text
+    simhash: int | None = None  # 64 bits
+    bands: tuple[int, ...] = ()  # MinHash LSH: one 64-bit hash per band
+
+
+@dataclass(frozen=True, slots=True)
 class Fetch:
     """One request and its response as they went over the wire; what the WARC stores."""
 
