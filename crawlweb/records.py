@@ -24,17 +24,33 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
+class Anchor:
+    """How a page links to an href: the tag of the first such link, and what all of them say."""
+
+    tag: str  # a area link iframe frame meta header img source; entry, enclosure … in feeds
+    rels: tuple[str, ...] = ("",)  # values of `rel` as written, each once; "": one of the links has none
+    text: str = ""  # of the first link that has any, white space folded, cut
+
+
+@dataclass(frozen=True, slots=True)
 class Page:
-    """What one parse of an HTML page gives."""
+    """What one parse of a page or feed gives."""
 
     base_url: str  # what hrefs are relative to: `base href`, else the page's URL
     hrefs: list[str]  # as written, entities resolved, in document order, no value twice
     title: str = ""
     text: str = ""  # visible text, white space folded
-    canonical: str | None = None  # declared by link rel=canonical, absolute
+    canonical: str | None = None  # declared by Link header or link rel=canonical, absolute
     rels: dict[str, tuple[str, ...]] = field(default_factory=dict)  # of hrefs that stand in links with `rel` only: its values
     robots: tuple[tuple[str, str], ...] = ()  # name and content of meta elements with both
     encoding: str = "utf-8"
+    anchors: dict[str, Anchor] = field(default_factory=dict)  # of each of `hrefs`
+    og_url: str | None = None  # absolute
+    hreflang: tuple[tuple[str, str], ...] = ()  # language as written, absolute URL
+    structured: tuple[str, ...] = ()  # of json-ld, microdata, rdfa
+    language_declared: str = ""  # html lang, else meta content-language
+    main_text: str = ""  # without boilerplate
+    language: str = ""
 
 
 @dataclass(frozen=True, slots=True)
