@@ -35,6 +35,7 @@ class Page:
     rels: dict[str, tuple[str, ...]] = field(default_factory=dict)  # of hrefs that stand in links with `rel` only: its values
     robots: tuple[tuple[str, str], ...] = ()  # name and content of meta elements with both
     encoding: str = "utf-8"
+    headings: tuple[str, ...] = ()  # h1 to h3, the first few, white space folded
 
 
 @dataclass(frozen=True, slots=True)

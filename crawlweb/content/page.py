@@ -19,13 +19,15 @@ from .charset import encoding_of
 
 MAX_TITLE_CHARS = 1_000
 MAX_METAS = 200
+MAX_HEADINGS = 16
+MAX_HEADING_CHARS = 200
 MAX_RELS = 8  # of links to one URL
 MAX_TAGS_NESTED = 6_000  # pages with more `<` are parsed flat: 6,000 open elements cost 34 ms, 40,000 cost 1.4 s
 LARGE_BYTES = 1_000_000
 MAX_WORDS_LARGE = 200_000  # a larger page with more different words is cut: they could all be names of attributes
 CUT_BYTES = 8_192  # a tag goes on for at most some four times this
 
-_LINK, _INLINE, _DROPPED, _FRAME, _META, _REL, _BASE, _TITLE = range(8)
+_LINK, _INLINE, _DROPPED, _FRAME, _META, _REL, _BASE, _TITLE, _HEADING = range(9)
 
 _INLINE_TAGS = re.findall(
     r"\w+",
@@ -41,6 +43,7 @@ _KINDS_BY_TAG = {
     "link": _REL,
     "base": _BASE,
     "title": _TITLE,
+    **dict.fromkeys(("h1", "h2", "h3"), _HEADING),
     **dict.fromkeys(_INLINE_TAGS, _INLINE),
     **dict.fromkeys(("head", "script", "style", "template", "noscript", "noembed", "noframes"), _DROPPED),
 }
@@ -92,6 +95,7 @@ def parse_page(body: bytes, url: str, content_type: str | None = None, max_text_
     dropped: list[LexborNode] = []
     base = canonical = title = None
     metas: list[tuple[str, str]] = []
+    headings: list[str] = []
     kind_of = _KINDS.get
     for node in tree.root.traverse():
         kind = kind_of(node.tag_id)
@@ -119,6 +123,9 @@ def parse_page(body: bytes, url: str, content_type: str | None = None, max_text_
             if title is None and not _in_svg(node):
                 title = node.text()
             dropped.append(node)
+        elif kind == _HEADING:
+            if len(headings) < MAX_HEADINGS and (heading := _folded(node.text(), MAX_HEADING_CHARS)):
+                headings.append(heading)
         elif kind == _META:
             attributes = node.attributes
             content = attributes.get("content") or ""
@@ -147,6 +154,7 @@ def parse_page(body: bytes, url: str, content_type: str | None = None, max_text_
         text=_folded(_visible_text(tree, inline, dropped), max_text_chars),
         canonical=_http_url(base_url, canonical) if canonical else None,
         robots=tuple(metas),
+        headings=tuple(headings),
         encoding=encoding,
     )
 
