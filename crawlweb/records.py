@@ -51,6 +51,7 @@ class Page:
     language_declared: str = ""  # html lang, else meta content-language
     main_text: str = ""  # without boilerplate
     language: str = ""
+    headings: tuple[str, ...] = ()  # h1 to h3, the first few, white space folded
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,8 @@ MAX_TITLE_CHARS = 1_000
 MAX_ANCHOR_CHARS = 200
 MAX_ANCHORS_CHARS = 1_000_000  # read for anchor texts of a page: links in SVG can nest, and their texts with them
 MAX_METAS = 200
+MAX_HEADINGS = 16
+MAX_HEADING_CHARS = 200
 MAX_RELS = 8  # of links to one URL
 MAX_HREFLANGS = 200
 MAX_LANGUAGE_CHARS = 35  # RFC 5646, 4.4.1
@@ -39,7 +41,7 @@ class Wants:
     language: bool = True
 
 
-_LINK, _INLINE, _DROPPED, _FRAME, _META, _REL, _BASE, _TITLE, _IMAGE = range(9)
+_LINK, _INLINE, _DROPPED, _FRAME, _META, _REL, _BASE, _TITLE, _IMAGE, _HEADING = range(10)
 
 _KINDS_BY_TAG = {
     "a": _LINK,
@@ -50,6 +52,7 @@ _KINDS_BY_TAG = {
     "link": _REL,
     "base": _BASE,
     "title": _TITLE,
+    **dict.fromkeys(("h1", "h2", "h3"), _HEADING),
     **dict.fromkeys(INLINE_TAGS, _INLINE),
     **dict.fromkeys(("head", "script", "style", "template", "noscript", "noembed", "noframes"), _DROPPED),
 }
@@ -101,6 +104,7 @@ def parse_page(
     inline: list[LexborNode] = []
     dropped: list[LexborNode] = []
     metas: list[tuple[str, str]] = []
+    headings: list[str] = []
     chars_left = MAX_ANCHORS_CHARS if wants.anchor_text else 0
     kind_of = (_KINDS_WITH_IMAGES if wants.images else _KINDS).get
     for node in tree.root.traverse() if tree.root else ():
@@ -135,6 +139,9 @@ def parse_page(
             if title is None and not _in_svg(node):
                 title = node.text()
             dropped.append(node)
+        elif kind == _HEADING:
+            if len(headings) < MAX_HEADINGS and (heading := _folded(node.text(), MAX_HEADING_CHARS)):
+                headings.append(heading)
         elif kind == _META:
             attributes = node.attributes
             content = attributes.get("content") or ""
@@ -181,6 +188,7 @@ def parse_page(
         structured=_structured(html) if wants.structured else (),
         language_declared=(root.get("lang") or root.get("xml:lang") or language).split(",")[0].strip()[:MAX_LANGUAGE_CHARS],
         robots=tuple(metas),
+        headings=tuple(headings),
         encoding=encoding,
         text=_folded(_visible_text(tree, inline, dropped), max_text_chars),
     )
