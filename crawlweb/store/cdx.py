@@ -30,7 +30,7 @@ _READ_BYTES = 64 << 10
 _INDEXED = ("response", "revisit", "resource", "metadata")
 _MIME_END = re.compile(r"[;\s]")
 
-_HTTP = StatusAndHeadersParser(ArcWarcRecordLoader.HTTP_TYPES)
+_HTTP = StatusAndHeadersParser([], verify=False)
 _WARC = StatusAndHeadersParser(ArcWarcRecordLoader.WARC_TYPES)
 
 _SAFE = "".join(map(chr, range(0x21, 0x7F))).translate({ord("#"): None, ord("%"): None})
@@ -66,7 +66,8 @@ class Entry:
 def http_entry(url: str, timestamp: str, head: bytes, digest: str | None, *, revisit: bool) -> Entry:
     """Of a response, or a revisit, whose HTTP head is `head` as it is stored."""
     http = _HTTP.parse(BytesIO(head))
-    return Entry(url, timestamp, "warc/revisit" if revisit else _mime(http.get_header("content-type")), http.get_statuscode(), digest)
+    mime = "warc/revisit" if revisit else _mime(http.get_header("content-type"))
+    return Entry(url, timestamp, mime, http.get_statuscode() if http else None, digest)
 
 
 def entry_of(start: bytes) -> Entry | None:

@@ -139,8 +139,8 @@ class RecordMaker:
         record = self._warcio.create_warc_record(
             url, "metadata", payload=BytesIO(block), length=len(block), warc_content_type=kind, warc_headers_dict=concurrent
         )
-        entry = None if kind == _FIELDS else cdx.entry_of(record.rec_headers.to_bytes())
-        return Member(self.member(record), entry)
+        data = self.member(record)
+        return Member(data, None if kind == _FIELDS else cdx.entry_of(record.rec_headers.to_bytes()))
 
     def member(self, record: object) -> bytes:
         self._warcio.out = out = BytesIO()
