@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 
@@ -89,6 +90,25 @@ class WarcRef:
     file: str  # name inside the warc folder, in its final form
     offset: int  # bytes
     length: int  # bytes of the compressed record
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """A page as it was fetched before, that a record in the WARC refers to instead of having the body."""
+
+    url: str
+    fetched_at: float = 0.0  # Unix time; 0: unknown
+    warc: WarcRef | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What is known of a page when its exchange goes to the WARC."""
+
+    outlinks: Sequence[tuple[str, str, str, str]] = ()  # URL, source tag, rel, anchor text
+    fields: Sequence[tuple[str, str]] = ()  # names and values for the metadata record
+    earlier: Earlier | None = None  # the same page: what a 304 refers to, and a 200 with the same payload
+    near_duplicate_of: Earlier | None = None  # another page, whose body is enough: this one's is not stored
 
 
 @dataclass(frozen=True, slots=True)
