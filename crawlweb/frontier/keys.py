@@ -96,6 +96,7 @@ KEYS = (
     Key("pages", "crawl", "set", "8-byte keys of the pages that count, where `max_pages` limits the crawl (lua/pages.lua)"),
     Key("permits", "crawl", "zset", "URL keys that may be fetched under `max_pages`, by expiry, ms"),
     Key("open", "crawl", "zset", "those of `pages` that are not complete yet, by the ms from which on nobody waits for them"),
+    Key("events", "crawl", "stream", "what became of pages: `page.fetched`, newest last, bounded (docs/extending.md)"),
     Key("quarantine", "crawl", "list", "keys of another type that were moved aside: `key \\t name \\t type`, newest first"),
     Key("foreign:<ms>:<key>", "crawl", "any", "such a key"),
     Key("taken", "starts", "zset", "batches of start URLs in workers' hands, by the ms from which another worker takes them over"),

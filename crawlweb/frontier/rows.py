@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
-from ..records import Entry
+from ..records import Entry, WarcRef
 
 MAX_ERROR_CHARS = 120
+MAX_TYPE_CHARS = 100
 _ONE_LINE = re.compile(r"[\x00-\x1f\x7f]+")
 NORMAL, EXACT, UNCHECKED = 0, 10, 20  # how a link is tested: the seen-set, the exact set (what must not be missed), not at all
 
@@ -102,6 +104,50 @@ GOOD_PAGE = PageSeen()
 
 
 @dataclass(frozen=True, slots=True)
+class PageEvent:
+    """A page was fetched, and its response is stored. `url`: what was fetched; `fetched_at`: Unix time; `changed`: since the last fetch,
+    None: there was none, or it is not known; `duplicate_of`: URL, "": of none."""
+
+    url: str
+    url_key: bytes
+    status: int
+    fetched_at: float
+    warc: WarcRef | None = None
+    fingerprint: str = ""  # 16 hex digits
+    changed: bool | None = None
+    duplicate_of: str = ""
+    soft_404: bool = False
+    content_type: str = ""  # as the header says
+
+    @property
+    def id(self) -> str:
+        """The same whenever this fetch is told of; another fetch of the page has another."""
+        return f"{self.url_key.hex()}-{ms(self.fetched_at)}"
+
+    def fields(self, worker: str) -> list[bytes]:
+        """Names and values for XADD, always the same names in the same order: a stream keeps those once (docs/extending.md)."""
+        warc = self.warc
+        values = {
+            "id": self.id,
+            "type": "page.fetched",
+            "url": self.url,
+            "url_key": self.url_key.hex(),
+            "status": self.status,
+            "warc_file": warc.file if warc else "",
+            "warc_offset": warc.offset if warc else "",
+            "warc_length": warc.length if warc else "",
+            "fingerprint": self.fingerprint,
+            "changed": "" if self.changed is None else int(self.changed),
+            "duplicate_of": self.duplicate_of,
+            "soft_404": int(self.soft_404),
+            "content_type": self.content_type[:MAX_TYPE_CHARS],
+            "fetched_at": datetime.fromtimestamp(self.fetched_at, timezone.utc).isoformat(),
+            "worker": worker,
+        }
+        return [str(part).encode(errors="replace") for pair in values.items() for part in pair]
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """How a lease ended: a row of lua/complete.lua. `ended`: boottime of the end of the request, None if nothing was sent."""
 
@@ -119,6 +165,7 @@ class Outcome:
     stale_robots: tuple[str, float] | None = None  # origin; seconds that the copy of its robots.txt still holds
     page: PageSeen | None = None
     error: str = field(default="", compare=False)  # in words, for the dead letter
+    event: PageEvent | None = field(default=None, compare=False)  # published before the lease ends (outbox.py)
 
     def signs(self) -> dict[str, object] | None:
         signs: dict[str, object] = {}
