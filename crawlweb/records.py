@@ -28,7 +28,7 @@ class Target:
 class Anchor:
     """How a page links to an href: the tag of the first such link, and what all of them say."""
 
-    tag: str  # a area link iframe frame meta header img source; entry, enclosure … in feeds
+    tag: str  # a area link iframe frame meta header img source; link in feeds
     rels: tuple[str, ...] = ("",)  # values of `rel` as written, each once; "": one of the links has none
     text: str = ""  # of the first link that has any, white space folded, cut
 
