@@ -15,6 +15,7 @@ from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser, LexborNod
 from ..records import Anchor, Page
 from .charset import encoding_of
 from .links import C0_AND_SPACE, NO_LINK, PAGE_TYPES, REL_LINKS, header_links, http_url, refresh_target, srcset_urls
+from .main_text import main_text
 from .taming import INLINE_TAGS, tamed
 
 MAX_TITLE_CHARS = 1_000
@@ -187,6 +188,7 @@ def parse_page(
         hreflang=tuple((code.strip()[:MAX_LANGUAGE_CHARS], absolute) for code, absolute in hreflangs[:MAX_HREFLANGS]),
         structured=_structured(html) if wants.structured else (),
         language_declared=(root.get("lang") or root.get("xml:lang") or language).split(",")[0].strip()[:MAX_LANGUAGE_CHARS],
+        main_text=main_text(tree, max_text_chars) if wants.main_text and tree.root else "",
         robots=tuple(metas),
         headings=tuple(headings),
         encoding=encoding,
