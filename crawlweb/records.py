@@ -65,6 +65,37 @@ class WarcRef:
 
 
 @dataclass(frozen=True, slots=True)
+class PageVersion:
+    """An earlier version of a page."""
+
+    fetched_at: float
+    content_hash: bytes
+    warc: WarcRef | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PageRecord:
+    """What is kept of a page that was fetched. Times are Unix seconds; 0: unknown or never."""
+
+    url: str
+    fetched_at: float
+    status: int
+    content_hash: bytes = b""  # 8 bytes
+    fingerprint: int = 0  # SimHash; 0: none
+    etag: str = ""
+    last_modified: str = ""  # as the header says
+    fetches: int = 1
+    changes: int = 0  # bits, newest lowest: did the content change at a fetch?
+    first_seen: float = 0.0
+    interval_s: float = 0.0  # recrawl interval
+    next_at: float = 0.0
+    warc: WarcRef | None = None  # storage key
+    canonical: str = ""  # URL of the page that this one is an alias of; "": it is its own
+    flags: frozenset[str] = frozenset()  # of soft_404, noindex, duplicate, near_duplicate, truncated, rendered
+    versions: tuple[PageVersion, ...] = ()  # earlier ones, newest first
+
+
+@dataclass(frozen=True, slots=True)
 class Entry:
     """A URL in the frontier, with what travels along."""
 
@@ -79,3 +110,4 @@ class Entry:
     expiries: int = 0
     sibling: int = 0  # other spelling of a URL that failed: 1 with or without slash, 2 the last one that is tried
     request: dict[str, object] = field(default_factory=dict)  # a Scrapy request that is more than a plain GET
+    again: bool = False  # it was due for a recrawl: its record has the validators

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ..records import Entry
+from ..records import Entry, PageRecord
 
 MAX_ERROR_CHARS = 120
 _ONE_LINE = re.compile(r"[\x00-\x1f\x7f]+")
@@ -119,6 +119,8 @@ class Outcome:
     stale_robots: tuple[str, float] | None = None  # origin; seconds that the copy of its robots.txt still holds
     page: PageSeen | None = None
     error: str = field(default="", compare=False)  # in words, for the dead letter
+    record: PageRecord | None = None  # of the page, kept in the step that ends the lease
+    record_key: bytes = b""  # pages.record_key of its URL key
 
     def signs(self) -> dict[str, object] | None:
         signs: dict[str, object] = {}
@@ -141,6 +143,14 @@ class Outcome:
             g = self.page.rest
             signs["k"] = 0 if g is None else (ms(g.first_s), ms(g.most_s), -1 if g.give_up_s is None else ms(g.give_up_s), ms(g.dead_s))
         return signs or None
+
+
+class Due(NamedTuple):
+    """`queued`: pages; `stale`: keys that counted no more; `more`: there is more to do at once."""
+
+    queued: int
+    stale: int
+    more: bool
 
 
 class KeptNow(NamedTuple):
