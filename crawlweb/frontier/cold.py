@@ -148,7 +148,9 @@ class ColdQueues:
 
 
 def urls_in(queue: str, entries: Sequence[bytes]) -> int:
-    """Entries of ours that hold a URL: a host token may be without."""
+    """Entries of ours that hold a URL that is pending: a host token may be without, a page that is due is none."""
+    if queue.startswith("later:"):
+        return 0
     pattern = _INLINE if queue.startswith("front:") else _ENTRY
     return sum(1 for entry in entries if pattern.match(entry))
 

@@ -27,7 +27,8 @@ KEYS = (
         "hash",
         "last time, sequence number; tails: queues with a part on disk; long: entries of a long queue; hb, hs: buckets of hosts; "
         "run: run id of the server; calm: nobody leases before, ms; counters: "
-        "enq, done, dead, merged, requests, expired, late, quarantined, foreign, siblings, blocked, unreadable, packed",
+        "enq, done, dead, merged, requests, expired, late, quarantined, foreign, siblings, blocked, unreadable, packed; "
+        "rb, recs: buckets of page records, records; duh, dud, dus: first hour, day, span whose pages have not been queued",
     ),
     Key("front:<k>", "partition", "list", "front queue of priority k: host tokens `host \\t serial \\t entry or nothing`"),
     Key("host:<host>", "partition", "hash", "state, clock and quantum of a host that has an active place (fields: lua/host.lua)"),
@@ -39,8 +40,18 @@ KEYS = (
     ),
     Key("back:<host>", "partition", "zset", "back queue: the host's next URLs, at most 64, by priority and sequence number"),
     Key("park:<host>", "partition", "list", "the rest of the host's URLs, oldest first"),
-    Key("park:<host>:chunks", "partition", "list", "names of the list's chunks on disk, next to be read first; so `front:<k>:chunks`"),
-    Key("park:<host>:tail", "partition", "list", "what was appended since a part of the list is on disk; so `front:<k>:tail`"),
+    Key(
+        "park:<host>:chunks",
+        "partition",
+        "list",
+        "names of the list's chunks on disk, next to be read first; so `front:<k>:chunks`, `later:…`",
+    ),
+    Key(
+        "park:<host>:tail",
+        "partition",
+        "list",
+        "what was appended since a part of the list is on disk; so `front:<k>:tail`, `later:…`",
+    ),
     Key("tails", "partition", "hash", "queues with a tail → serial of its left end"),
     Key("cold", "partition", "hash", "chunks in use → `queue \\t entries taken \\t entries \\t URLs left`"),
     Key("gone", "partition", "zset", "chunks used up, ms: their files are deleted an hour later"),
@@ -62,6 +73,15 @@ KEYS = (
     Key("bloom", "partition", "hash", "layers of the seen-set: blocks, capacity, keys"),
     Key("bloom:<layer>:<segment>", "partition", "string", "a segment of the seen-set, at most 4 MiB - 64 B"),
     Key("alias:<3 hex digits>", "partition", "hash", "URL keys of redirects → URL key of the page that was known already, 16 bytes each"),
+    Key("rec:<bucket>", "partition", "hash", "page records (pages.py) by the first 8 bytes of the URL key; `rec:long`: those over 1,000 B"),
+    Key("due:<hour>", "partition", "list", "keys of pages that are due in an hour since 1970, of the next day (lua/records.lua)"),
+    Key("soon:<span>", "partition", "list", "the same of the hour that has come, by span of 5 min"),
+    Key(
+        "later:<day>",
+        "partition",
+        "list",
+        "the same of a day to come; long, its middle is on disk as that of `park:<host>`, with the records",
+    ),
     Key("robots:<origin>", "partition", "string", "robots.txt as fetched, with its decision (policy/robots.py); expires after 30 d"),
     Key("sitemaps:<host>", "partition", "set", "URLs of `Sitemap` lines in the robots.txt files of the host's origins"),
     Key("hop:<origin>", "partition", "string", "where robots.txt of the origin redirects to; expires after 5 min"),

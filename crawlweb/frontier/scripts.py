@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 from redis.exceptions import NoScriptError
 
 STEPS = (
-    *("enqueue", "lease", "complete", "renew", "hold", "audit", "override", "requeue", "spill", "peek"),
+    *("enqueue", "lease", "complete", "renew", "hold", "audit", "override", "requeue", "spill", "due", "recall", "peek"),
     *("ip", "starts", "pages", "events", "typed"),  # outside the partitions
 )
 
