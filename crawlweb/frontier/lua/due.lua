@@ -41,10 +41,6 @@ end
 -- A key of a list whose time has come.
 local function take(item)
   local key, text = string.sub(item, 1, 8), string.sub(item, 9)
-  if #key < 8 then
-    stale = stale + 1
-    return
-  end
   local record, before = page_get(key)
   if text ~= '' then
     local back, here = page_times(text), page_times(record)

@@ -72,6 +72,7 @@ do
 
   -- The record, if there is one; the second result: what stands in the bucket.
   page_get = function(key)
+    if #key ~= 8 then return nil end
     local text = on(key_of(key), 'HGET', key)
     if text == 'x' then return on(LONG_KEY, 'HGET', key) or nil, text end
     return text or nil, text
