@@ -7,6 +7,7 @@ any two of them leaves a file too many, never one too few; Redis may come back a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
 from collections.abc import Callable, Coroutine
@@ -200,3 +201,16 @@ class Spill:
             await self.cold.forget(p, used_up)
         self._count("spill/deleted", len(unused))
         return len(unused)
+
+
+async def record_in_chunks(cold: ColdQueues, store: ChunkStore, p: int, key: bytes) -> bytes | None:
+    """The newest record of a page that is due in days, with its key on disk: all chunks of such pages of the partition are read.
+    StoreError."""
+    found: list[bytes] = []
+    for chunk, (queue, taken, _) in (await cold.chunks(p)).items():
+        if day_of(queue) is None:
+            continue
+        with contextlib.suppress(ChunkMissing, ChunkCorrupt):
+            entries = await asyncio.to_thread(store.read, p, chunk, queue)
+            found += [entry[KEY_BYTES:] for entry in entries[taken:] if entry.startswith(key) and len(entry) > KEY_BYTES]
+    return max(found, default=None)
