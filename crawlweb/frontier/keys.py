@@ -26,9 +26,9 @@ KEYS = (
         "partition",
         "hash",
         "last time, sequence number; tails: queues with a part on disk; long: entries of a long queue; hb, hs: buckets of hosts; "
+        "rb: buckets of page records; duh, dud, dus: first hour, day, span whose pages have not been queued; "
         "run: run id of the server; calm: nobody leases before, ms; counters: "
-        "enq, done, dead, merged, requests, expired, late, quarantined, foreign, siblings, blocked, unreadable, packed; "
-        "rb, recs: buckets of page records, records; duh, dud, dus: first hour, day, span whose pages have not been queued",
+        "enq, done, dead, merged, requests, expired, late, quarantined, foreign, siblings, blocked, unreadable, packed, recs",
     ),
     Key("front:<k>", "partition", "list", "front queue of priority k: host tokens `host \\t serial \\t entry or nothing`"),
     Key("host:<host>", "partition", "hash", "state, clock and quantum of a host that has an active place (fields: lua/host.lua)"),

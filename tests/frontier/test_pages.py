@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
-from rig import Rig, link, url_key
+from rig import WORKER_AHEAD_S, Rig, link, url_key
 
 from crawlweb.frontier import pages
 from crawlweb.frontier.rows import Lease, Link, Outcome, Override
 from crawlweb.records import Entry, PageRecord, PageVersion, WarcRef
+from crawlweb.spill import Spill
+from crawlweb.store.chunks import ChunkStore
 
 NOW = 1_000_000  # of the rig's clock, Unix seconds
 URL = "https://a.org/page/2"
@@ -358,3 +362,90 @@ def test_a_key_of_another_type_is_moved_aside(rig: Rig, name: str) -> None:
         fetched(rig, page(f"https://h{n}.org/" + "x" * 2_000, next_s))
     rig.later(2_900_000_000)
     assert due(rig) == (3, 0)
+
+
+@pytest.fixture
+def disk(redis_url: str, tmp_path: Path) -> Iterator[tuple[Rig, Spill]]:
+    """Chunks of five pages."""
+    rig = Rig(redis_url)
+    rig.f._unix_offset_s = -WORKER_AHEAD_S
+    store = ChunkStore(str(tmp_path), "ab12")
+    store.create()
+    spill = Spill(rig.f, store, chunk_entries=100, count=lambda *_: None, run=lambda work: work.close())
+    rig.run(spill.cold.tune(0, 300))
+    yield rig, spill
+    rig.close()
+
+
+def tend(rig: Rig, spill: Spill) -> None:
+    for queue in rig.run(spill.cold.chores(0)):
+        assert rig.run(spill.balance(0, queue))
+        rig.run(spill.cold.done(0, queue))
+
+
+def test_pages_of_a_day_to_come_leave_redis_with_their_records_and_come_back(disk: tuple[Rig, Spill]) -> None:
+    rig, spill = disk
+    records = [page(f"https://h{n}.org/", 10 * 86_400, etag=str(n)) for n in range(23)]
+    for record in records:
+        fetched(rig, record)
+        tend(rig, spill)
+    kept = [record for record in records if record_of(rig, record.url)]
+    assert 1 <= len(kept) <= 7
+    assert rig.counters()["recs"] == len(kept) == sum(lists(rig)[name] for name in lists(rig) if not name.endswith(":chunks"))
+    assert rig.run(rig.f.counts()).pending == 0
+    rig.check()
+    rig.at(1_000_000_000 + 9 * 86_400_000)
+    assert due(rig) == (0, 0)
+    tend(rig, spill)
+    rig.at(1_000_000_000 + 10 * 86_400_000 + 300_000)
+    queued = 0
+    for _ in range(20):
+        queued += due(rig)[0]
+        tend(rig, spill)
+    assert queued == 23
+    assert sorted(lease.entry.url for lease in rig.lease()) == sorted(record.url for record in records)
+    assert [record_of(rig, record.url) for record in records] == [replace(record, next_at=0.0) for record in records]
+    assert rig.counters()["recs"] == 23
+    assert lists(rig) == {}
+    rig.check()
+
+
+def test_a_page_fetched_while_its_record_is_in_a_chunk_keeps_the_newer_record(disk: tuple[Rig, Spill]) -> None:
+    rig, spill = disk
+    for n in range(23):
+        fetched(rig, page(f"https://h{n}.org/", 10 * 86_400))
+        tend(rig, spill)
+    assert record_of(rig, "https://h0.org/") is None
+    newer = page("https://h0.org/", 30 * 86_400, now_s=NOW + 2, etag="new")
+    rig.later(2_000)
+    fetched(rig, newer)
+    rig.at(1_000_000_000 + 10 * 86_400_000 + 300_000)
+    queued = 0
+    for _ in range(20):
+        queued += due(rig)[0]
+        tend(rig, spill)
+    assert queued == 22
+    assert record_of(rig, "https://h0.org/") == newer
+    rig.check()
+
+
+def test_a_record_that_changed_on_its_way_to_disk_stays(disk: tuple[Rig, Spill]) -> None:
+    rig, _ = disk
+    fetched(rig, page(next_s=10_000))
+    key = pages.record_key(url_key(URL))
+    (old,) = rig.run(rig.f.packed_records(0, [key]))
+    rig.later(2_000)
+    fetched(rig, page(now_s=NOW + 2, next_s=10_000))
+    assert old
+    assert rig.run(rig.f.drop_records(0, [(key, old)])) == 0
+    assert record_of(rig) == page(now_s=NOW + 2, next_s=10_000)
+
+
+def test_the_audit_finds_a_page_that_is_due_in_no_list(rig: Rig) -> None:
+    for n, next_s in enumerate((400, 10_000, 10_000_000)):
+        fetched(rig, page(f"https://h{n}.org/", next_s))
+    found = rig.check()
+    assert (found["recorded"], found["due"]) == (3, 3)
+    rig.sync.delete(rig.key("soon:3334"))
+    found = rig.run(rig.f.audit())
+    assert (found["lost"], found["due"]) == (1, 2)

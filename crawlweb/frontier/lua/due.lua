@@ -41,10 +41,6 @@ end
 -- A key of a list whose time has come.
 local function take(item)
   local key, text = string.sub(item, 1, 8), string.sub(item, 9)
-  if #key < 8 then
-    stale = stale + 1
-    return
-  end
   local record, before = page_get(key)
   if text ~= '' then
     local back, here = page_times(text), page_times(record)
@@ -66,23 +62,23 @@ local function take(item)
       quarantine('rec', record)
     end
     page_put(key, string.sub(record, 1, 4) .. '\0\0\0\0' .. string.sub(record, 9), before)
-  elseif string.sub(page_list(at), 1, 6) == 'later:' then
+  elseif select(2, page_list(at)) then
     stale = stale + 1
   else
     page_due(key, at)
   end
 end
 
--- Empties a list; false if there is more in it, or on disk.
-local function empty(name)
+-- Empties a list; false if there is more in it, or on disk. `queue`: its name, if it is a long queue.
+local function empty(key, queue)
   lists = lists - 1
   if lists < 0 then return false end
-  local key = TAG .. name
   while most > 0 do
     local some = on(key, 'LRANGE', 0, math.min(most, 100) - 1)
     if #some == 0 then
-      local more = string.sub(name, 1, 6) == 'later:' and {thaw(name)} or {}
-      if not more[1] then return not more[2] end
+      local more, is_cold = false, false
+      if queue then more, is_cold = thaw(queue) end
+      if not more then return not is_cold end
     end
     for _, item in ipairs(some) do take(item) end
     if #some > 0 then redis.call('LTRIM', key, #some, -1) end
@@ -91,16 +87,10 @@ local function empty(name)
   return false
 end
 
-while spans <= span and empty('soon:' .. string.format('%d', spans)) do spans = spans + 1 end
-local is_cold = false
-while days <= day do
-  if not empty('later:' .. string.format('%d', days)) then
-    is_cold = most > 0 and lists >= 0
-    break
-  end
-  days = days + 1
-end
-while hours <= hour and empty('due:' .. string.format('%d', hours)) do hours = hours + 1 end
+while spans <= span and empty(TAG .. 'soon:' .. spans) do spans = spans + 1 end
+while days <= day and empty(TAG .. 'later:' .. days, 'later:' .. days) do days = days + 1 end
+local is_cold = days <= day and most > 0 and lists >= 0
+while hours <= hour and empty(TAG .. 'due:' .. hours) do hours = hours + 1 end
 due_cursors(hours, days, spans)
 local more = most <= 0 or lists < 0 or (not is_cold and days <= day) or hours <= hour or spans <= span
 finish()

@@ -21,6 +21,9 @@ do
   local SKEW_S = 86400                 -- a record fetched further in the future is not ours
   local n, top, pages, hours, days, spans, are_new
 
+  local function bucket_key(bucket) return TAG .. 'rec:' .. bucket end
+  local LONG_KEY = bucket_key('long')
+
   local function open()
     if n then return end
     local f = redis.call('HMGET', CTR, 'rb', 'recs', 'duh', 'dud', 'dus')
@@ -36,8 +39,6 @@ do
     local b4, b5, b6, b7, b8 = string.byte(key, 4, 8)
     return (b4 * 2 ^ 32 + b5 * 2 ^ 24 + b6 * 65536 + b7 * 256 + b8) % limit
   end
-
-  local function bucket_key(bucket) return TAG .. 'rec:' .. string.format('%d', bucket) end
 
   local function key_of(key)
     open()
@@ -71,15 +72,16 @@ do
 
   -- The record, if there is one; the second result: what stands in the bucket.
   page_get = function(key)
+    if #key ~= 8 then return nil end
     local text = on(key_of(key), 'HGET', key)
-    if text == 'x' then return on(TAG .. 'rec:long', 'HGET', key) or nil, text end
+    if text == 'x' then return on(LONG_KEY, 'HGET', key) or nil, text end
     return text or nil, text
   end
 
   -- `before`: what stands in the bucket.
   page_put = function(key, text, before)
     if #text > PAGE_BYTES then
-      on(TAG .. 'rec:long', 'HSET', key, text)
+      on(LONG_KEY, 'HSET', key, text)
       text = 'x'
     end
     if on(key_of(key), 'HSET', key, text) == 1 then
@@ -87,36 +89,37 @@ do
       count('recs')
       if pages > PAGES_A_BUCKET * n then split() end
     elseif before == 'x' and text ~= 'x' then
-      on(TAG .. 'rec:long', 'HDEL', key)
+      on(LONG_KEY, 'HDEL', key)
     end
   end
 
   page_drop = function(key, before)
-    if before == 'x' then on(TAG .. 'rec:long', 'HDEL', key) end
+    if before == 'x' then on(LONG_KEY, 'HDEL', key) end
     local gone = on(key_of(key), 'HDEL', key)
     pages = pages - gone
     count('recs', -gone)
   end
 
-  -- The list that the key of a page due at a second is put into.
+  -- The list that the key of a page due at a second is put into; the second result: it is of a day to come.
   page_list = function(at)
     open()
     at = at * 1000
     local hour, day = math.floor(at / HOUR), math.floor(at / DAY)
-    if hour <= math.floor(now / HOUR) then return 'soon:' .. string.format('%d', math.max(math.floor(at / SPAN_MS), spans)) end
-    if day > math.floor((now + AHEAD_MS) / DAY) then return 'later:' .. string.format('%d', day) end
-    return 'due:' .. string.format('%d', hour)
+    if hour <= math.floor(now / HOUR) then return TAG .. 'soon:' .. math.max(math.floor(at / SPAN_MS), spans), false end
+    if day > math.floor((now + AHEAD_MS) / DAY) then return TAG .. 'later:' .. day, true end
+    return TAG .. 'due:' .. hour, false
   end
 
   page_due = function(key, at)
-    local list = page_list(at)
+    local list, is_later = page_list(at)
     if are_new then redis.call('HSET', CTR, 'duh', hours, 'dud', days, 'dus', spans) end
     are_new = false
-    if string.sub(list, 1, 6) ~= 'later:' then
-      on(TAG .. list, 'RPUSH', key)
-    elseif append(list, key) >= long / LATER_PART then
-      chore(list)
+    if not is_later then
+      on(list, 'RPUSH', key)
+      return
     end
+    local q = string.sub(list, #TAG + 1)
+    if append(q, key) >= long / LATER_PART then chore(q) end
   end
 
   -- First hour, day and span whose keys have not been taken out, and the last ones that have come. Sets the first three if they are given.
