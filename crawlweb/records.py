@@ -143,6 +143,30 @@ class PageRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class Copy:
+    """A page as one of several that may show the same content. Of a known page as far as its record, or what is kept of it, says."""
+
+    url: str
+    key: bytes  # URL key, 16 bytes; of a known page at least its first 8
+    host: str
+    seen_at: float  # Unix time of its first fetch
+    fingerprint: Fingerprint
+    declared: str = ""  # the canonical URL that it declares, absolute; "": none. Of a known page not kept
+    declared_key: bytes = b""  # first 8 bytes of its URL key; of a known page only for a while
+    alias_of: str = ""  # a known page: URL of the page that it is an alias of
+    status: int = 200
+    flags: frozenset[str] = frozenset()  # as in its record
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A known page with the content of another. `kind`: exact (hash of the body or the main text), or near."""
+
+    copy: Copy
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
 class Entry:
     """A URL in the frontier, with what travels along."""
 

@@ -147,7 +147,7 @@ class Accounts:
         self._partition = 0
         self._turn = 0
         self._cursors: dict[Redis, int] = {}  # of SCAN
-        self._ours = re.compile(rf"\{{{re.escape(frontier.crawl)}(?::(?:ip:)?\d+)?\}}:(.+)", re.S)
+        self._ours = re.compile(rf"\{{{re.escape(frontier.crawl)}(?::(?:(?:ip|near):)?\d+)?\}}:(.+)", re.S)
         self._pauses_s = itertools.chain((1.0, 4.0), itertools.repeat(SAMPLE_S))
 
     async def keep(self) -> None:

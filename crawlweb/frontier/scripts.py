@@ -14,7 +14,7 @@ from redis.exceptions import NoScriptError
 
 STEPS = (
     *("enqueue", "lease", "complete", "renew", "hold", "audit", "override", "requeue", "spill", "due", "recall", "peek"),
-    *("ip", "starts", "pages", "events", "typed"),  # outside the partitions
+    *("ip", "starts", "pages", "events", "near", "typed"),  # outside the partitions
 )
 
 
