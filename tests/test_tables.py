@@ -180,7 +180,7 @@ def key_names(scope: str) -> set[str]:
     return {stem(key.name) for key in KEYS if key.scope == scope}
 
 
-CRAWL_WIDE = ("pages.lua", "aside.lua")  # scripts of keys outside the partitions
+CRAWL_WIDE = ("pages.lua", "events.lua", "aside.lua")  # scripts of keys outside the partitions
 
 
 def lua_keys(*files: str) -> set[str]:
