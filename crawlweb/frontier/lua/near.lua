@@ -81,14 +81,17 @@ local function has_added(added, used, name, segments, half, most, size, width)
   end
 end
 
--- A row without the entry of a page.
-local function without(row, doc)
+-- A row of names without the entry of a page, made up with zeros.
+local function without(row, doc, bytes)
+  if not find(row, doc, 1, true) then return row, false end
   local at = 1
   while at < #row do
     local a, b = byte(row, at, at + 1)
     local length = a * 256 + b
     if length == 0 then break end
-    if sub(row, at + 2, at + 1 + DOC) == doc then return sub(row, 1, at - 1) .. sub(row, at + 2 + length), true end
+    if sub(row, at + 2, at + 1 + DOC) == doc then
+      return sub(row, 1, at - 1) .. sub(row, at + 2 + length) .. string.rep('\0', bytes), true
+    end
     at = at + 2 + length
   end
   return row, false
@@ -101,8 +104,8 @@ local added = 0
 for at = 1, #data, 4 do
   local key, first, entry = key_of(name, data[at], segments, half), data[at + 1], data[at + 3]
   local row = row_of(key, first, data[at + 2], size, bytes)
-  local rest, found = without(row, sub(entry, 3, 2 + DOC))
-  local new = sub(entry .. rest .. string.rep('\0', bytes), 1, bytes)
+  local rest, found = without(row, sub(entry, 3, 2 + DOC), bytes)
+  local new = sub(entry .. rest, 1, bytes)
   if new ~= row then redis.call('SETRANGE', key, first, new) end
   if not found then added = added + 1 end
 end
