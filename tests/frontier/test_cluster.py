@@ -123,7 +123,7 @@ def test_copies_are_found_whichever_nodes_hold_their_fingerprints(cluster: Clust
         return [None for _ in places]
 
     def page(n: int, fingerprint: Fingerprint) -> Copy:
-        return Copy(f"https://h{n}.org/", n.to_bytes(16, "little"), f"h{n}.org", 1.0, fingerprint)
+        return Copy(f"https://h{n}.org/", random.Random(n).randbytes(16), f"h{n}.org", 1.0, fingerprint)
 
     async def work(servers: Servers) -> None:
         frontier = Frontier(servers.redis, "t", 1024, "w", run_of=servers.run_of)
