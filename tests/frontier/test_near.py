@@ -15,8 +15,9 @@ import redis
 from rig import Rig, hosts_in, url_key
 
 from crawlweb.frontier import near
+from crawlweb.frontier.accounts import Accounts
 from crawlweb.frontier.frontier import Frontier
-from crawlweb.frontier.keys import is_key_of, near_shard_key, near_shards
+from crawlweb.frontier.keys import KEYS, is_key_of, near_shard_key, near_shards
 from crawlweb.frontier.near import NearIndex, parts_of, simhash_tables
 from crawlweb.records import Copy, Fingerprint, Match, PageRecord
 
@@ -287,6 +288,25 @@ def test_a_large_window_finds_by_simhash_too(rig: Rig) -> None:
     index = index_of(rig, pages=2**21, kinds=("simhash",))
     look_up(rig, index, page("old", OLD))
     assert look_up(rig, index, page("new", prints(2, simhash=OLD.simhash ^ BITS_3))) == [[("old", "near")]]
+
+
+@pytest.mark.parametrize(("partitions", "samples"), [(1, 0), (1, 3), (1024, 3)])
+def test_its_memory_is_accounted_for(redis_url: str, partitions: int, samples: int) -> None:
+    rig = Rig(redis_url, partitions)
+    try:
+        with mock.patch.object(near, "_SEGMENT_BYTES", 8_192):
+            index = index_of(rig)
+            rig.run(index.look_up([page(f"p{n}", prints(n)) for n in range(3_000)]))
+        accounts = Accounts(rig.f)
+        for _ in range(samples):
+            rig.run(accounts.sample())
+        account = rig.run(accounts.estimate() if samples else accounts.walk())
+        for row in (row for row in KEYS if row.name.endswith(":<segment>") and row.scope == "fingerprints"):
+            keys = rig.sync.keys(f"{{t:near:*}}:{row.name.partition('<')[0]}*")
+            assert account.kinds[row.name].keys == pytest.approx(len(keys), rel=0.2)
+            assert account.kinds[row.name].size_bytes == pytest.approx(sum(rig.sync.memory_usage(key) for key in keys), rel=0.2)
+    finally:
+        rig.close()
 
 
 # -- shards ----------------------------------------------------------------------------------------------------------------
