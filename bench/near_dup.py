@@ -39,7 +39,7 @@ from selectolax.lexbor import LexborHTMLParser
 from crawlweb.content import fingerprint as fp
 from crawlweb.content.page import parse_page
 
-WORDS = "market weather today league update offer cookie share member story video print archive service travel mobile".split()
+WORDS = ["market", "weather", "today", "league", "update", "offer", "share", "member", "story", "video", "archive", "service", "travel"]
 LEAST_PARAGRAPHS = 6  # of an article that is edited
 MOST_LISTED = 40
 
@@ -200,6 +200,16 @@ def templated(title: str, paragraphs: list[str], template: int) -> str:
     )
 
 
+def in_page(html: str, paragraphs: list[str]) -> str:
+    """A real page with other paragraphs in the place of its own."""
+    tree = LexborHTMLParser(html)
+    own = [node for node in tree.css("p") if len(" ".join(node.text().split())) >= 80]
+    for node in own[1:]:
+        node.decompose()
+    own[0].replace_with("PARAGRAPHS-OF-THE-OTHER")
+    return (tree.html or "").replace("PARAGRAPHS-OF-THE-OTHER", "".join(f"<p>{p}</p>" for p in paragraphs))
+
+
 def translated(paragraphs: list[str]) -> list[str]:
     """Every word another one, the same for the same; numbers and names stay."""
 
@@ -229,7 +239,7 @@ def edited_pairs(pages: list[tuple[str, str]], text: Callable[[bytes], str], see
         return Text.of(text(html.encode("utf-8", "replace")))
 
     articles = [(name, html, *article_of(html)) for name, html in pages]
-    for (name, html, title, paragraphs), (_, _, other_title, other_paragraphs) in itertools.pairwise(articles):
+    for (name, html, title, paragraphs), (_, other_html, other_title, other_paragraphs) in itertools.pairwise(articles):
         rng = random.Random(f"{seed} {name}")
         original = read(html)
         for change in (timestamps, adverts, tokens, navigation, corrected):
@@ -241,6 +251,8 @@ def edited_pairs(pages: list[tuple[str, str]], text: Callable[[bytes], str], see
             ("print version", True, in_template, print_version),
             ("template change", True, read(templated(title, paragraphs, template + 1)), in_template),
             ("last paragraph cut", True, print_version, read(templated(title, paragraphs[:-1], template))),
+            ("on another real page", True, print_version, read(in_page(other_html, paragraphs))),
+            ("other article, same real page", False, original, read(in_page(html, other_paragraphs))),
             ("teaser: first third", False, in_template, read(templated(title, paragraphs[: len(paragraphs) // 3], template))),
             ("translated", False, in_template, read(templated(title, translated(paragraphs), template))),
             ("other article, same template", False, in_template, read(templated(other_title, other_paragraphs, template))),
@@ -443,12 +455,11 @@ def report_articles(folder: Path) -> None:
 def report_all_pages(texts: dict[str, Text], urls: dict[str, str]) -> None:
     found = near_pairs(texts)
     bare = {name: re.sub(r"^https?://(www\.)?|[?#].*$|/$", "", url) for name, url in urls.items()}
-    other = {pair: seen for pair, seen in found.items() if not bare.get(pair[0]) or bare.get(pair[0]) != bare.get(pair[1])}
-    print(
-        f"\nall pairs of {len(texts)} pages: {len(found)} found, {len(found) - len(other)} of one URL; the others (Jaccard, votes, Hamming):"
-    )
+    other = {pair: seen for pair, seen in found.items() if bare[pair[0]] != bare[pair[1]]}
+    print(f"\nall pairs of {len(texts)} pages: {len(found)} found, {len(found) - len(other)} of one URL")
+    print("the others: Jaccard, votes and Hamming")
     for (a, b), seen in sorted(other.items())[:MOST_LISTED]:
-        print(f"  {jaccard(texts[a].hashes, texts[b].hashes):.2f} {seen}  {urls.get(a) or a}  {urls.get(b) or b}")
+        print(f"  {jaccard(texts[a].hashes, texts[b].hashes):.2f} {seen}  {urls[a][:90]}  {urls[b][:90]}")
 
 
 def report_cpu(rounds: int = 15) -> None:
@@ -512,7 +523,8 @@ def main() -> None:
     all_texts, articles = {}, []
     for archive in sorted((options.data / "e_html_pages").glob("*.tar.zst")):
         for name, html in files_of(archive):
-            all_texts[name] = Text.of(text(html))
+            if urls.get(name):
+                all_texts[name] = Text.of(text(html))
             articles.append((name, html))
     random.Random(options.seed).shuffle(articles)
     readable = ((name, html.decode("utf-8", "replace")) for name, html in articles)

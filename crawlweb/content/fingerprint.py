@@ -77,7 +77,7 @@ _BAND_SEEDS: _Hashes = _mixed(np.arange(1, BANDS + 1, dtype=np.uint64))
 
 
 def fingerprint(body: bytes, main_text: str, *, minhash: bool = True, simhash: bool = True) -> Fingerprint:
-    """Of a page. Raises nothing, whatever the text; time grows with the length, at most as its square over 256 characters.
+    """Of a page. Raises nothing, whatever it is; takes time in proportion to the lengths.
 
     The body is compared without white space and without comments of up to `MAX_COMMENT_BYTES` (they tell when a page was
     made, and by whom); the text as NFKC, in one case, white space folded.
