@@ -31,6 +31,8 @@ class Page:
     hrefs: list[str]  # as written, entities resolved, in document order, no value twice
     title: str = ""
     text: str = ""  # visible text, white space folded
+    main_text: str = ""  # without boilerplate: a block a line
+    language: str = ""  # primary subtag of BCP 47; "": unknown
     canonical: str | None = None  # declared by link rel=canonical, absolute
     rels: dict[str, tuple[str, ...]] = field(default_factory=dict)  # of hrefs that stand in links with `rel` only: its values
     robots: tuple[tuple[str, str], ...] = ()  # name and content of meta elements with both

@@ -16,6 +16,7 @@ from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser, LexborNod
 
 from ..records import Page
 from .charset import encoding_of
+from .main_text import main_text
 
 MAX_TITLE_CHARS = 1_000
 MAX_METAS = 200
@@ -144,6 +145,7 @@ def parse_page(body: bytes, url: str, content_type: str | None = None, max_text_
         hrefs=[href for href in hrefs if not _NO_LINK.match(href)],
         rels={href: rels for href, rels in hrefs.items() if "" not in rels},
         title=_folded(title or "", MAX_TITLE_CHARS),
+        main_text=main_text(tree, max_text_chars),
         text=_folded(_visible_text(tree, inline, dropped), max_text_chars),
         canonical=_http_url(base_url, canonical) if canonical else None,
         robots=tuple(metas),
