@@ -386,7 +386,7 @@ def draw_curves(pairs: list[Pair], file: Path) -> None:
         axis.grid(alpha=0.3)
     axes[0].legend(loc="lower left")
     figure.tight_layout()
-    figure.savefig(file, metadata={"Date": None})
+    figure.savefig(file, metadata={"Date": None, "Creator": None})
 
 
 def report_numbers(pairs: list[Pair]) -> None:
