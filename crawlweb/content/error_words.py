@@ -3,7 +3,8 @@
 # That something is not there, or not for the visitor; found anywhere in what is read, within words too.
 PHRASES = """
 en page not found|not found|cannot be found|can't be found|could not be found|couldn't be found|can't find|couldn't find
-en could not find|cannot find|was not found|wasn't found|unable to find|does not exist|doesn't exist|no longer exists|no longer here|not exist
+en could not find|cannot find|was not found|wasn't found|unable to find|does not exist|doesn't exist|no longer exists|no longer here
+en not exist
 en no longer available|isn't available|is not available|page unavailable|page is unavailable|temporarily unavailable
 en service unavailable|currently unavailable|has been removed|been deleted|might have been moved|may have been moved|has expired
 en listing has ended|access denied|access forbidden|permission denied|forbidden|don't have permission|not authorized|unauthorized

@@ -101,7 +101,7 @@ def answer(
     follow: bool = True,
 ) -> Verdict:
     values = {"Location": location, "Retry-After": retry_after, "Date": date}
-    return (by or judge()).response(j, status, values.__getitem__, body, SENT, follow)
+    return (by or judge()).response(j, status, values.get, body, SENT, follow)
 
 
 def told(outcome: Outcome) -> tuple[str, float, Any]:

@@ -6,7 +6,8 @@ from crawlweb.content import soft_404
 from crawlweb.content.page import parse_page
 from crawlweb.records import Page
 
-NAV = "".join(f'<li><a href="/{word}">{word.title()}</a>' for word in "home products services about team blog press jobs contact help".split())
+WORDS = ("home", "products", "services", "about", "team", "blog", "press", "jobs", "contact", "help")
+NAV = "".join(f'<li><a href="/{word}">{word.title()}</a>' for word in WORDS)
 PROSE = "The harbour was quiet that morning, and the boats lay still while gulls went over the roofs of the old town in search of bread. "
 
 
