@@ -149,7 +149,7 @@ class Judge:
         if known and self._rng.random() >= ERROR_PAGES_PARSED:
             return done
         shape = self._shape(job, header, body)
-        return replace(done, error_pages=real_error(shape)) if shape and soft_404.nearness(shape, known) < soft_404.LIKE else done
+        return replace(done, error_pages=real_error(shape)) if shape and soft_404.likeness(shape, known) < soft_404.LIKE else done
 
     def failure(self, job: Job, error: BaseException | None, sent: Sent) -> Verdict:
         """Of an exception; None: a request that ended without a response and without one."""
