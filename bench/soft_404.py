@@ -19,7 +19,7 @@ import re
 import sys
 import tarfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -90,7 +90,7 @@ def served(body: bytes, url: str, rng: random.Random) -> Page:
 
 
 def with_known(rows: Sequence[Row], bodies: dict[str, bytes]) -> Iterator[tuple[bool, bool, bool]]:
-    """Is it an error page, is it told, is it told by likeness alone? Each page with the shapes of three others besides its own template's."""
+    """Is it an error page, is it told, is it told by likeness alone? Each with the shapes of three others besides its own."""
     rng = random.Random(1)
     errors = [name for name, is_error, *_ in rows if is_error]
 
@@ -107,8 +107,8 @@ def with_known(rows: Sequence[Row], bodies: dict[str, bytes]) -> Iterator[tuple[
 
 
 def synthetic(sites: int) -> Iterator[tuple[str, bool, bool, bool]]:
-    """Of hosts of the synthetic web: the kind, is it an error page, is it told from the page alone, with what the host's first 404 or a probe
-    gave? Every third host has the same title on all pages, and no heading that is not on all of them but those of error pages."""
+    """Of hosts of the synthetic web: the kind, is it an error page, is it told from the page alone, and with what the host's first 404 or a
+    probe gave? Of every third host all pages have the same title and headings, but for its error page."""
     for n in range(sites):
         how: Missed = HOWS[n % 3]
         titles: Titles = TITLES[n // 3 % 6]
