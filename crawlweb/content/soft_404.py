@@ -41,7 +41,7 @@ _ERROR = "(?:error|fehler|erreur|erro|errore|http|status|code|virhe|fel|fout|bla
 _SAID_STATUS = re.compile(rf"{_ERROR}\W{{0,3}}[45]\d\d\b|\b[45]\d\d\W{{0,3}}{_ERROR}")
 _DEFAULTS = re.compile(
     "apache2? (?:\\w+ )?default page|welcome to nginx|test page for the (?:apache|nginx|http)|web server's default page|iis windows server|"
-    "default web site page|it works!$|placeholder page|website is hosted by|there isn't a github pages site here|no such app|nosuchkey|"
+    "default web site page|it works!$|placeholder page|website is hosted by|there isn't a github pages site here|no such app|nosuchkey|^cannot get /|"
     "nosuchbucket|just a moment\\.\\.\\.|attention required!|enable javascript and cookies to continue|sorry, you have been blocked|"
     "default page of this server|parked free|buy this domain"
 )
@@ -67,7 +67,7 @@ _WEIGHTS = {
     "title": 4.0,
     "heading": 3.6,
     "lead": 1.5,
-    "text": 1.5,
+    "text": 2.0,
     "status": 1.5,
     "short": 1.2,
     "help": 0.6,
@@ -89,7 +89,8 @@ def signals(page: Page) -> dict[str, float]:
         of_title = max(of_title, _says(part, phrases) * (1.0 if is_most else 0.5))
     of_headings = [_says(heading, phrases) for heading in headings]
     of_heading, follow = 0.0, size
-    is_list = sum(share > 0.3 for share in of_headings) > 2
+    statuses = {match[0] for heading in headings if (match := _STATUS.search(heading))}
+    is_list = len(statuses) > 1 or sum(share > 0.3 for share in of_headings) > 4
     if headings and not is_list:
         at = max(range(len(headings)), key=of_headings.__getitem__)
         of_heading = of_headings[at] * min(1.0, 3 / (1 + at))

@@ -67,6 +67,10 @@ def test_an_error_page_says_so_in_its_language(language: str) -> None:
     [
         page("404 Not Found", "404 Not Found", text="nginx"),
         page("Harbour Docs", "404 - Not found", nav=NAV * 3, text="Made with a tool"),
+        page("404", "404", "Page not found", "This page doesn't exist", nav=NAV),
+        page("Harbour", "Looks like you're lost", text="We can't seem to find that page.", nav=NAV),
+        page("Error", text="Cannot GET /some/page"),
+        page("Harbour", "404", text="This is not the web page you are looking for.", nav=NAV),
         page("Oops!", text="Error 404. The page you requested is no longer here. Go back to the home page."),
         page("Error 410", "Gone", text="This resource is no longer available, and there is no forwarding address."),
         page("403 Forbidden", "Forbidden", text="You don't have permission to access this resource."),
