@@ -116,8 +116,8 @@ bn পাওয়া যায়নি|খুঁজে পাওয়া|ব�
 
 # What it is, and what else such titles and headings say: counts only beside a phrase or a status.
 WORDS = """
-the this that looks like seems page pages url address file document object resource site website server content link request requested error errors
-http https status code sorry oops ooops whoops uh oh hmm ouch your you we our were was is are it be to for on here at looking trying
+the this that looks like seems page pages url address file document object resource site website server content link request requested error
+errors http https status code sorry oops ooops whoops uh oh hmm ouch your you we our were was is are it be to for on here at looking trying
 searching view by of a an or and has been but with whatever that's what seite webseite objekt dokument datei fehler adresse die der
 das diese angeforderte leider gesuchte wurde ist auf unserem objet ressource fichier erreur serveur la le cette que vous cherchez
 recherchez demandée desole oups página pagina objeto recurso archivo documento servidor lo sentimos ups esta el buscas solicitada

@@ -41,9 +41,9 @@ _ERROR = "(?:error|fehler|erreur|erro|errore|http|status|code|virhe|fel|fout|bla
 _SAID_STATUS = re.compile(rf"{_ERROR}\W{{0,3}}[45]\d\d\b|\b[45]\d\d\W{{0,3}}{_ERROR}")
 _DEFAULTS = re.compile(
     "apache2? (?:\\w+ )?default page|welcome to nginx|test page for the (?:apache|nginx|http)|web server's default page|iis windows server|"
-    "default web site page|it works!$|placeholder page|website is hosted by|there isn't a github pages site here|no such app|nosuchkey|^cannot get /|"
-    "nosuchbucket|just a moment\\.\\.\\.|attention required!|enable javascript and cookies to continue|sorry, you have been blocked|"
-    "default page of this server|parked free|buy this domain"
+    "default web site page|it works!$|placeholder page|website is hosted by|there isn't a github pages site here|no such app|nosuchkey|"
+    "nosuchbucket|^cannot get /|just a moment\\.\\.\\.|attention required!|enable javascript and cookies to continue|"
+    "sorry, you have been blocked|default page of this server|parked free|buy this domain"
 )
 _HELP = re.compile(
     r"home ?page|go (?:back|home)|go to the|back to|return to|spelling|check the (?:url|address)|mistyped|typed|webmaster"
