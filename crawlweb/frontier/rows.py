@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
-from ..records import Entry
+from ..records import Entry, PageRecord, WarcRef
 
 MAX_ERROR_CHARS = 120
+MAX_TYPE_CHARS = 100
 _ERROR_PAGE_BYTES, _ERROR_PAGES_MOST = 9, 6
 _ONE_LINE = re.compile(r"[\x00-\x1f\x7f]+")
 NORMAL, EXACT, UNCHECKED = 0, 10, 20  # how a link is tested: the seen-set, the exact set (what must not be missed), not at all
@@ -106,6 +108,50 @@ GOOD_PAGE = PageSeen()
 
 
 @dataclass(frozen=True, slots=True)
+class PageEvent:
+    """A page was fetched, and its response is stored. `url`: what was fetched; `fetched_at`: Unix time; `changed`: since the last fetch,
+    None: there was none, or it is not known; `duplicate_of`: URL, "": of none."""
+
+    url: str
+    url_key: bytes
+    status: int
+    fetched_at: float
+    warc: WarcRef | None = None
+    fingerprint: str = ""  # 16 hex digits
+    changed: bool | None = None
+    duplicate_of: str = ""
+    soft_404: bool = False
+    content_type: str = ""  # as the header says
+
+    @property
+    def id(self) -> str:
+        """The same whenever this fetch is told of; another fetch of the page has another."""
+        return f"{self.url_key.hex()}-{ms(self.fetched_at)}"
+
+    def fields(self, worker: str) -> list[bytes]:
+        """Names and values for XADD, always the same names in the same order: a stream keeps those once (docs/extending.md)."""
+        warc = self.warc
+        values = {
+            "id": self.id,
+            "type": "page.fetched",
+            "url": self.url,
+            "url_key": self.url_key.hex(),
+            "status": self.status,
+            "warc_file": warc.file if warc else "",
+            "warc_offset": warc.offset if warc else "",
+            "warc_length": warc.length if warc else "",
+            "fingerprint": self.fingerprint,
+            "changed": "" if self.changed is None else int(self.changed),
+            "duplicate_of": self.duplicate_of,
+            "soft_404": int(self.soft_404),
+            "content_type": self.content_type[:MAX_TYPE_CHARS],
+            "fetched_at": datetime.fromtimestamp(self.fetched_at, timezone.utc).isoformat(),
+            "worker": worker,
+        }
+        return [str(part).encode(errors="replace") for pair in values.items() for part in pair]
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """How a lease ended: a row of lua/complete.lua. `ended`: boottime of the end of the request, None if nothing was sent."""
 
@@ -124,6 +170,9 @@ class Outcome:
     page: PageSeen | None = None
     error_pages: bytes = b""  # found on the host: `real_error` or `probed`
     error: str = field(default="", compare=False)  # in words, for the dead letter
+    record: PageRecord | None = None  # of the page, kept in the step that ends the lease
+    record_key: bytes = b""  # pages.record_key of its URL key
+    event: PageEvent | None = field(default=None, compare=False)  # published before the lease ends (outbox.py)
 
     def signs(self) -> dict[str, object] | None:
         signs: dict[str, object] = {}
@@ -168,6 +217,14 @@ def error_pages(text: bytes) -> tuple[tuple[bytes, ...], bool, float]:
     shapes = tuple(row[1:] for row in rows if row[:1] in (b"g", b"p"))
     probed_at = max((3600.0 * int(row[1:]) for row in rows if row[:1] == b"t" and row[1:].isdigit()), default=0.0)
     return shapes, any(row[:1] == b"g" for row in rows), probed_at
+
+
+class Due(NamedTuple):
+    """`queued`: pages; `stale`: keys that counted no more; `more`: there is more to do at once."""
+
+    queued: int
+    stale: int
+    more: bool
 
 
 class KeptNow(NamedTuple):
