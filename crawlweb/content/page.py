@@ -22,7 +22,7 @@ MAX_TITLE_CHARS = 1_000
 MAX_ANCHOR_CHARS = 200
 MAX_ANCHORS_CHARS = 1_000_000  # read for anchor texts of a page: links in SVG can nest, and their texts with them
 MAX_METAS = 200
-MAX_HEADINGS = 16
+MAX_HEADINGS = 24
 MAX_HEADING_CHARS = 200
 MAX_RELS = 8  # of links to one URL
 MAX_HREFLANGS = 200
@@ -141,8 +141,8 @@ def parse_page(
                 title = node.text()
             dropped.append(node)
         elif kind == _HEADING:
-            if len(headings) < MAX_HEADINGS and (heading := _folded(node.text(), MAX_HEADING_CHARS)):
-                headings.append(heading)
+            if len(headings) < MAX_HEADINGS:
+                headings.append(_folded(node.text(), MAX_HEADING_CHARS))
         elif kind == _META:
             attributes = node.attributes
             content = attributes.get("content") or ""
@@ -190,7 +190,7 @@ def parse_page(
         language_declared=(root.get("lang") or root.get("xml:lang") or language).split(",")[0].strip()[:MAX_LANGUAGE_CHARS],
         main_text=main_text(tree, max_text_chars) if wants.main_text and tree.root else "",
         robots=tuple(metas),
-        headings=tuple(headings),
+        headings=tuple(filter(None, headings)),
         encoding=encoding,
         text=_folded(_visible_text(tree, inline, dropped), max_text_chars),
     )
