@@ -136,6 +136,13 @@ class Config:
         "latest", "`latest`: a record knows the last version of its page; `all`: the 16 before it, too", choices=("latest", "all")
     )
     parsers: int = _row(1, "processes that pages over 256 KB, and those that may have killed a worker, are analysed in", low=1)
+    probe_days: float = _row(
+        30.0,
+        "a host with 20 pages, of which no page of status 404 is known, is asked for a path that cannot be there, once in so many days; "
+        "0: never",
+        unit="d",
+        low=0,
+    )
     follow_nofollow: bool = _row(False, "follow links marked nofollow, ugc or sponsored, and those of pages that say nofollow")
     skip_noindex: bool = _row(False, "no item for pages that say noindex; else they are flagged")
     referrer: bool = _row(True, "keep each URL's referrer in the frontier (about 20 to 60 B a pending URL)")

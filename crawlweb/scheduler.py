@@ -24,6 +24,7 @@ from .outcome import Judge, Sent, Verdict
 from .policy.addresses import Exceptions
 from .policy.canonical import Canonicalizer
 from .policy.priority import SEED_QUEUE, front_queue, path_depth
+from .probes import Probes
 from .records import Entry, Target
 from .requests import LocalRequests, NotSerialisable, fingerprint, from_fields, to_fields
 from .rulebook import RULES_S, STALE_S
@@ -74,6 +75,7 @@ class Scheduler(BaseScheduler):
             crawl_delay_cap_s=config.crawl_delay_cap_s,
             unix_now=lambda: self.crawl.frontier.unix_now(),
         )
+        self._probes = Probes(config.probe_days)
         self._resolver = resolver_of(crawler)
         self._ip_exceptions = Exceptions(config.ip_delay_except)
         self._counted: dict[str, int] = {}  # of others' counters, in the stats
@@ -355,6 +357,8 @@ class Scheduler(BaseScheduler):
             self.count(verdict.stat)
         if job.robots_url:
             self._learn(job, verdict)
+        if verdict.is_page and (probe := self._probes.page(job.lease, self.crawl.frontier.unix_now())):
+            self.crawl.worker.outbox.add_links([probe], job.ticket)
         if job.lease.entry.request and verdict.outcome.way in "dx" and verdict.link is None:
             self._local.drop(job.lease.entry.request)
         self.crawl.worker.finish(job, verdict.outcome)

@@ -33,6 +33,7 @@ STATS = {
     "crawlweb/redirects": "redirects put into the frontier",
     "crawlweb/redirects/known": "redirects to a page that was known: an alias of it now",
     "crawlweb/siblings": "URLs that were not found, whose other spelling is tried",
+    "crawlweb/probes": "requests for a path that cannot be there, to know the host's error page (`CRAWLWEB_PROBE_DAYS`)",
     "crawlweb/refusals": "pages that look like a refusal: 403, a captcha, nothing (policy/refusals.py)",
     "crawlweb/ip/refused": "leases given back because their address had no turn free",
     "crawlweb/redirects/<why>": "redirects not followed: too_many, loop, invalid, out_of_scope",

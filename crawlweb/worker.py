@@ -22,7 +22,7 @@ from .frontier.members import Members
 from .frontier.memory import MemoryWatch
 from .frontier.meta import Meta
 from .frontier.rows import Lease, Link, Outcome
-from .job import ROBOTS_FOR, Job, robots_requested
+from .job import ROBOTS_FOR, Job, check_probe, robots_requested
 from .limit import PageLimit
 from .outbox import FLUSH_S, Outbox, Told
 from .pace import Pace
@@ -312,6 +312,7 @@ class Worker:
         origin = robots.origin_of(lease.entry.url)
         job = Job(lease, origin, robots_host=lease.host)
         try:
+            check_probe(lease.entry.request)
             elsewhere = robots_requested(lease.entry.request)
         except ValueError:
             self._count("quarantined")

@@ -28,6 +28,7 @@ MIDDLE = tuple(
         "rulebook",
         "crawl",
         "outcome",
+        "probes",
         "recovery",
         "seeds",
         "spill",

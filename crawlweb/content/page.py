@@ -23,7 +23,7 @@ MAX_TITLE_CHARS = 1_000
 MAX_ANCHOR_CHARS = 200
 MAX_ANCHORS_CHARS = 1_000_000  # read for anchor texts of a page: links in SVG can nest, and their texts with them
 MAX_METAS = 200
-MAX_HEADINGS = 16
+MAX_HEADINGS = 24
 MAX_HEADING_CHARS = 200
 MAX_RELS = 8  # of links to one URL
 MAX_HREFLANGS = 200
@@ -142,8 +142,8 @@ def parse_page(
                 title = node.text()
             dropped.append(node)
         elif kind == _HEADING:
-            if len(headings) < MAX_HEADINGS and (heading := _folded(node.text(), MAX_HEADING_CHARS)):
-                headings.append(heading)
+            if len(headings) < MAX_HEADINGS:
+                headings.append(_folded(node.text(), MAX_HEADING_CHARS))
         elif kind == _META:
             attributes = node.attributes
             content = attributes.get("content") or ""
@@ -195,7 +195,7 @@ def parse_page(
         language=detect(main or text, declared) if wants.language else "",
         main_text=main,
         robots=tuple(metas),
-        headings=tuple(headings),
+        headings=tuple(filter(None, headings)),
         encoding=encoding,
         text=text,
     )

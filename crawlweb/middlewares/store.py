@@ -69,7 +69,7 @@ class StoreMiddleware:
                 scheduler.failed(request, e, sent)
                 return request
             request.meta["crawlweb_fetched_at"] = datetime.fromtimestamp(fetch.fetched_at, timezone.utc).isoformat()
-            self._count(fetch, response, page=not job.robots_url)
+            self._count(fetch, response, page=not job.robots_url and not job.is_probe)
             if job.lease.host not in self._hosts:
                 self._hosts.add(job.lease.host)
                 self._inc("hosts")
