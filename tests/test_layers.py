@@ -29,6 +29,7 @@ MIDDLE = tuple(
         "crawl",
         "outcome",
         "recovery",
+        "recrawls",
         "seeds",
         "spill",
         "share",
