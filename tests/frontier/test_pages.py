@@ -449,6 +449,10 @@ def test_the_audit_finds_a_page_that_is_due_in_no_list(rig: Rig) -> None:
     rig.sync.delete(rig.key("soon:3334"))
     found = rig.run(rig.f.audit())
     assert (found["lost"], found["due"]) == (1, 2)
+    assert rig.run(rig.f.audit(repair=True))["relisted"] == 1
+    rig.check()
+    rig.later(800_000)
+    assert due(rig) == (1, 0)
 
 
 @pytest.mark.parametrize("seed", range(4))
