@@ -33,6 +33,7 @@ from .policy.hosts import SUFFIX_LIST_DATE, SUFFIX_LIST_ID, SUFFIX_LIST_OLD_DAYS
 from .policy.priority import front_queue, path_depth
 from .policy.scope import Scope, in_depth, scope_name
 from .records import Entry, Target
+from .recrawls import Recrawls
 from .seeds import SeedSource, SpiderArguments
 from .spill import Spill
 from .starts import Starts, StartUrls
@@ -179,6 +180,10 @@ class Crawl:
         if self.worker.starts:
             self.worker.run(self.worker.starts.take_forever())
         self.worker.run(self.totals.keep())
+        if config.mode == "continuous":
+            worker = self.worker
+            recrawls = Recrawls(self.frontier, memory, own=worker.own_partitions, ask=worker.ask, count=self.hooks.count)
+            worker.run(recrawls.run_forever())
         if chunks:
             spill = Spill(
                 self.frontier,
