@@ -36,6 +36,7 @@ from .spill import Spill
 from .starts import Starts, StartUrls
 from .store.chunks import ChunkStore
 from .store.repair import repair
+from .store.upload import Uploader
 from .store.warc import WarcWriter
 from .worker import Worker
 
@@ -68,6 +69,7 @@ class Crawl:
     meta: Meta
     worker: Worker
     store: WarcWriter
+    uploader: Uploader | None
 
     def __init__(
         self, config: Config, arguments: SpiderArguments, worker_id: str, canonicalizer: Canonicalizer, hooks: Hooks, user_agent: str
@@ -125,6 +127,8 @@ class Crawl:
             await self._refuse_what_is_not_ours()
             await self._open_store()
             chunks = await self._agree_on_chunks(explicit)
+            if self.uploader:
+                self.uploader.start()
         except (ConfigError, FrontierError):
             await self._leave_redis()
             raise
@@ -190,6 +194,8 @@ class Crawl:
     async def close(self) -> None:
         await self.worker.close()
         await self.store.close()
+        if self.uploader:
+            await asyncio.to_thread(self.uploader.close)
         await self.accounts.close()
         await self.totals.close()
         with contextlib.suppress(FrontierError):  # it is away
@@ -251,6 +257,10 @@ class Crawl:
                 logger.info("finished the WARC file of a worker that died: %s", done)
         except StoreError as e:
             raise ConfigError(f"CRAWLWEB_DATA_DIR={config.data_dir}: {e}") from None
+        try:
+            self.uploader = Uploader(folder, config.warc_upload, keep=config.warc_keep) if config.warc_upload else None
+        except StoreError as e:
+            raise ConfigError(f"CRAWLWEB_WARC_UPLOAD={e}") from None
         self.store = WarcWriter(
             folder,
             self.worker_id,
@@ -258,6 +268,7 @@ class Crawl:
             user_agent=self._user_agent,
             operator=config.contact,
             max_bytes=config.warc_max_bytes,
+            on_finished=self.uploader.wake if self.uploader else lambda: None,
         )
 
     async def _agree_on_chunks(self, explicit: set[str]) -> ChunkStore | None:
