@@ -178,14 +178,14 @@ def test_payloads_are_remembered_in_bounded_memory_the_last_met_longest() -> Non
     payloads = Payloads(most_bytes=100_000)
     digests = [rng.randbytes(20) for _ in range(2_000)]
     for digest in digests:
-        payloads.add(Original("http://a.test/", "2025", warc_records.StatusAndHeadersParser.make_warc_id(), digest))
+        payloads.add(Original("http://a.test/", "2025-06-15T15:06:40.500000Z", warc_records.StatusAndHeadersParser.make_warc_id(), digest))
         assert payloads.get(digests[0]) is not None
-    assert len(payloads._originals) == 100_000 // 314
+    assert len(payloads._originals) == 100_000 // 308
     assert payloads._bytes <= 100_000
     assert payloads.get(digests[1]) is None
     found = payloads.get(digests[-1])
     assert found is not None
-    assert (found.url, found.date, found.payload_sha1) == ("http://a.test/", "2025", digests[-1])
+    assert (found.url, found.date, found.payload_sha1) == ("http://a.test/", "2025-06-15T15:06:40.500000Z", digests[-1])
 
 
 # What the caller knows
