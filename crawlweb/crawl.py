@@ -16,6 +16,7 @@ from .default_settings import Config
 from .errors import ConfigError, FrontierError, StoreError
 from .frontier.accounts import Accounts
 from .frontier.connect import Servers, shown
+from .frontier.events import Events
 from .frontier.frontier import Frontier
 from .frontier.kinds import refuse_foreign_crawl, refuse_foreign_partitions
 from .frontier.memory import Level, MemoryWatch, evicting, keeps_a_log
@@ -152,6 +153,7 @@ class Crawl:
             memory=memory,
             pace=Pace(self.frontier, config.redis_calls_per_s, self.hooks.gauge),
             gauge=self.hooks.gauge,
+            events=Events(self.frontier, config.events_most) if config.events else None,
         )
         await self.meta.refresh_scope()
         await self.frontier.read_clock()

@@ -103,6 +103,18 @@ class Config:
         10.0, "an answer begins so soon after its request, or there is none; DOWNLOAD_TIMEOUT is for the whole", unit="s", low=0.1
     )
     max_redirects: int = _row(5, "redirects followed in a row", low=0)
+    near: tuple[str, ...] = _row(
+        ("minhash", "simhash"),
+        "how pages with nearly the same content are found: `minhash`, `simhash`, both (what either finds), or empty: only exact copies",
+    )
+    near_pages: int = _row(
+        1_000_000,
+        "pages that are remembered for it, the last ones; 320 B of Redis each with both ways (docs/decisions/near-index.md)",
+        low=1000,
+    )
+    domain_ranks: str = _row(
+        "", "file of lines `rank,domain`, as of Tranco: of copies, that of the best domain counts; empty: all are equal"
+    )
     max_url_chars: int = _row(2083, "longer links are dropped", unit="characters", low=16)
     tracking_parameters: tuple[str, ...] = _row(
         ("default",),
@@ -121,6 +133,8 @@ class Config:
         "where finished WARC files and their indexes are copied to: a folder or any fsspec URL, such as `s3://bucket/web`; empty: nowhere",
     )
     warc_keep: bool = _row(True, "WARC files stay in the data directory when they are uploaded")
+    events: bool = _row(True, "publish an event of each page that is stored, in a stream in Redis (docs/extending.md)")
+    events_most: int = _row(100_000, "events kept there, read or not", low=1)
     redis_memory_bytes: int = _row(
         0,
         "memory that each Redis server may use: spilling begins at 75 % of it, leasing pauses at 95 % until 90 %; never more than its "

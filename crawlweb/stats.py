@@ -12,6 +12,7 @@ STATS = {
     "crawlweb/bytes": "bytes of bodies received, as transferred",
     "crawlweb/hosts": "hosts that at least one request was sent to",
     "crawlweb/status/<code>": "responses by status",
+    "crawlweb/events": "events published: pages that a `page.fetched` tells of, in the order of their completion",
     "crawlweb/links/found": "links of pages, after canonicalisation, each key once a page",
     "crawlweb/links/enqueued": "links that were new",
     "crawlweb/links/seen": "links that the seen-set knew",

@@ -16,6 +16,7 @@ from typing import Any
 
 from .end import End
 from .errors import FrontierError, FrontierFull
+from .frontier.events import Events
 from .frontier.frontier import CALM_S, Frontier
 from .frontier.members import Members
 from .frontier.memory import MemoryWatch
@@ -76,13 +77,15 @@ class Worker:
         memory: MemoryWatch | None = None,
         pace: Pace | None = None,
         gauge: Callable[[str, float], None] = lambda *_: None,
+        events: Events | None = None,
     ) -> None:
         self.frontier, self.meta = frontier, meta
         self.memory = memory or MemoryWatch(frontier, count=count)
         self.pace = pace or Pace(frontier)
         told = Told(lambda p: self._ask(p, 0), self._completing, self._completed, dropped, count, self.run)
         self._dropped = dropped
-        self.outbox = Outbox(frontier, told, self.memory, seen_cache_keys, self.pace)
+        self.outbox = Outbox(frontier, told, self.memory, seen_cache_keys, self.pace, events)
+        self._events = events
         self.closing = False
         self.in_hand: dict[str, Lease] = {}
         self.seeding = 0
@@ -382,6 +385,8 @@ class Worker:
         await self.meta.tell_again()
         if self.limit is not None:
             await self.limit.replay()
+        if self._events is not None:
+            await self._events.replay()
 
     # -- leases that last longer ----------------------------------------------------------------------------------------
 
