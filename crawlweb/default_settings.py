@@ -149,6 +149,11 @@ class Config:
     contact: str = _row("", "URL or e-mail address of the operator, sent with the user agent; without it the start warns")
     from_email: str = _row("", "e-mail address, sent as `From` with each request; empty: none", name="CRAWLWEB_FROM")
     warc_max_bytes: int = _row(1_000_000_000, "a WARC file is closed at this size", unit="B", low=1000)
+    warc_upload: str = _row(
+        "",
+        "where finished WARC files and their indexes are copied to: a folder or any fsspec URL, such as `s3://bucket/web`; empty: nowhere",
+    )
+    warc_keep: bool = _row(True, "WARC files stay in the data directory when they are uploaded")
     events: bool = _row(True, "publish an event of each page that is stored, in a stream in Redis (docs/extending.md)")
     events_most: int = _row(100_000, "events kept there, read or not", low=1)
     redis_memory_bytes: int = _row(
