@@ -32,7 +32,9 @@ from warcio.archiveiterator import ArchiveIterator
 from warcio.warcwriter import WARCWriter
 
 from crawlweb.records import Fetch
-from crawlweb.store.warc import WarcWriter, repair, stored_response_head
+from crawlweb.store.repair import repair
+from crawlweb.store.warc import WarcWriter
+from crawlweb.store.warc_records import RecordMaker, stored_response_head
 
 
 def peer(name: str) -> Any:
@@ -56,22 +58,23 @@ IN_FLIGHT = 16
 Store = Callable[[Fetch], bytes]  # an exchange to its gzip members
 
 
-class Warcio(WarcWriter):
+class Warcio(RecordMaker):
     """Our records, compressed by something else."""
 
     def __init__(self, compress: Callable[[bytes], bytes] | None) -> None:
-        super().__init__(Path(), "bench", software="bench")
+        super().__init__(2)
         self.compress = compress
         self.own = WARCWriter(BytesIO(), gzip=True, warc_version="1.1")
 
-    def _member(self, record: Any) -> bytes:
+    def member(self, record: Any) -> bytes:
         warcio = self._warcio if self.compress else self.own
         warcio.out = out = BytesIO()
         warcio.write_record(record)
         return self.compress(out.getvalue()) if self.compress else out.getvalue()
 
     def __call__(self, fetch: Fetch) -> bytes:
-        return b"".join(self._exchange(fetch))
+        exchange = self.exchange(fetch, None, hashlib.sha1(fetch.payload).digest(), "", None)
+        return b"".join(member.data for member in exchange.members)
 
 
 def fastwarc(level: int, fetch: Fetch) -> bytes:

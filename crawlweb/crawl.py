@@ -36,7 +36,8 @@ from .seeds import SeedSource, SpiderArguments
 from .spill import Spill
 from .starts import Starts, StartUrls
 from .store.chunks import ChunkStore
-from .store.warc import WarcWriter, repair
+from .store.repair import repair
+from .store.warc import WarcWriter
 from .worker import Worker
 
 logger = logging.getLogger(__name__)

@@ -11,6 +11,7 @@ from ..records import Entry, WarcRef
 
 MAX_ERROR_CHARS = 120
 MAX_TYPE_CHARS = 100
+_ERROR_PAGE_BYTES, _ERROR_PAGES_MOST = 9, 6
 _ONE_LINE = re.compile(r"[\x00-\x1f\x7f]+")
 NORMAL, EXACT, UNCHECKED = 0, 10, 20  # how a link is tested: the seen-set, the exact set (what must not be missed), not at all
 
@@ -47,6 +48,9 @@ class Lease:
     shown: tuple[tuple[bytes, str], ...] = ()
     origin_has_pages: bool = False  # has had some
     others_have_pages: bool = False  # other origins of the host have, or may have: it is hardly known
+    error_shapes: tuple[bytes, ...] = ()  # of known error pages of the host (content/soft_404.py)
+    has_real_errors: bool = False  # some of them came with status 404 or 410
+    probed_at: float = 0.0  # Unix time, to the hour, of the last request for a path that cannot be there; 0: none
     has_permission: bool = False  # an override allows its host less than the minimum delay
     is_gone: bool = False  # it ran out, and somebody else may have the URL
 
@@ -164,6 +168,7 @@ class Outcome:
     pushed_back: PushedBack | None = None
     stale_robots: tuple[str, float] | None = None  # origin; seconds that the copy of its robots.txt still holds
     page: PageSeen | None = None
+    error_pages: bytes = b""  # found on the host: `real_error` or `probed`
     error: str = field(default="", compare=False)  # in words, for the dead letter
     event: PageEvent | None = field(default=None, compare=False)  # published before the lease ends (outbox.py)
 
@@ -184,10 +189,32 @@ class Outcome:
             signs["h"] = self.robots_hop
         if self.stale_robots:
             signs["s"] = (self.stale_robots[0], ms(self.stale_robots[1]))
+        if self.error_pages:
+            signs["x"] = self.error_pages
         if self.page is not None:
             g = self.page.rest
             signs["k"] = 0 if g is None else (ms(g.first_s), ms(g.most_s), -1 if g.give_up_s is None else ms(g.give_up_s), ms(g.dead_s))
         return signs or None
+
+
+def real_error(shape: bytes) -> bytes:
+    """Of a page of status 404 or 410, as the host's record has it (lua/host.lua: e). `shape`: 8 bytes."""
+    return b"g" + shape
+
+
+def probed(unix_s: float, shape: bytes = b"", is_real: bool = False) -> bytes:
+    """That a host was probed; `shape`: of what it answered, b"": of nothing that can be told again."""
+    return b"t%08d" % (unix_s / 3600) + (b"pg"[is_real : is_real + 1] + shape if shape else b"")
+
+
+def error_pages(text: bytes) -> tuple[tuple[bytes, ...], bool, float]:
+    """Shapes, whether one is of a real error, Unix time of the last probe. Of what is not ours nothing is left."""
+    rows = [text[i : i + _ERROR_PAGE_BYTES] for i in range(0, len(text), _ERROR_PAGE_BYTES)]
+    if len(text) % _ERROR_PAGE_BYTES or len(rows) > _ERROR_PAGES_MOST:
+        return (), False, 0.0
+    shapes = tuple(row[1:] for row in rows if row[:1] in (b"g", b"p"))
+    probed_at = max((3600.0 * int(row[1:]) for row in rows if row[:1] == b"t" and row[1:].isdigit()), default=0.0)
+    return shapes, any(row[:1] == b"g" for row in rows), probed_at
 
 
 class KeptNow(NamedTuple):

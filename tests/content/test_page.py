@@ -8,6 +8,7 @@ import time
 import pytest
 
 from crawlweb.content import page as page_module
+from crawlweb.content import taming
 from crawlweb.content.page import parse_page
 
 URL = "https://site.test/dir/page.html"
@@ -186,7 +187,7 @@ def test_a_flat_parse_finds_what_the_tree_has(seed: int, monkeypatch: pytest.Mon
     parts += [f"<a href=/{n}>link</a> " for n in range(5)]
     html = "".join(rng.choices(parts, k=9_000)).encode()
     flat = parse_page(html, URL)
-    monkeypatch.setattr(page_module, "MAX_TAGS_NESTED", len(html))
+    monkeypatch.setattr(taming, "MAX_TAGS_NESTED", len(html))
     nested = parse_page(html, URL)
     assert flat.hrefs == nested.hrefs
     assert flat.text.replace(" ", "") == nested.text.replace(" ", "")
