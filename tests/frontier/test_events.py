@@ -12,6 +12,7 @@ import redis
 from redis.asyncio import Redis
 
 from crawlweb.errors import FrontierError
+from crawlweb.frontier.accounts import Accounts
 from crawlweb.frontier.events import EVENT_BATCH, Events
 from crawlweb.frontier.frontier import Frontier
 from crawlweb.frontier.rows import Limits, PageEvent
@@ -241,3 +242,15 @@ def test_a_consumer_that_is_slower_than_the_bound_loses_events_and_can_tell(run:
 
 def _order(entry: bytes) -> tuple[int, ...]:
     return tuple(map(int, entry.split(b"-")))
+
+
+def test_the_account_of_memory_names_the_stream(run: Callable[[Work], None]) -> None:
+    async def work(client: Redis) -> None:
+        worker = Worker(client)
+        await worker.events.publish([page(n) for n in range(300)])
+        account = await Accounts(Frontier(client, "web", 4, "looker")).walk()
+        tally = account.kinds["events"]
+        assert (tally.keys, tally.members) == (1, 300)
+        assert 100 < tally.size_bytes / 300 < 1000
+
+    run(work)
