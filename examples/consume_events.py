@@ -69,7 +69,7 @@ def main() -> None:
     ending: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, _: ending.append(number))
-    with redis.Redis.from_url(options.url, decode_responses=True) as client:
+    with redis.Redis.from_url(options.url, decode_responses=True, encoding_errors="replace") as client:
         for batch in Consumer(client, options.crawl, options.group, options.consumer, options.idle_ms).events():
             for entry, fields in batch:
                 print(json.dumps({"entry": entry, **fields}, ensure_ascii=False))

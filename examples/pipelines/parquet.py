@@ -11,7 +11,6 @@ A field that SCHEMA does not name is left out. A row that does not fit it (a sub
 
 from __future__ import annotations
 
-import itertools
 import json
 import logging
 from collections.abc import Iterable, Iterator
@@ -26,7 +25,7 @@ from .spool import SpoolPipeline, whole_or_not_at_all
 
 logger = logging.getLogger(__name__)
 
-SLICE_ROWS = 100  # made into columns at once: Python's other threads, the event loop among them, wait meanwhile
+SLICE_BYTES = 1 << 20  # of lines, made into columns at once: Python's other threads, the event loop among them, wait meanwhile
 GROUP_BYTES = 64 << 20  # of a row group, in memory
 SCHEMA = pa.schema(
     [
@@ -87,8 +86,7 @@ class ParquetPipeline(SpoolPipeline):
 
 
 def _batches(lines: Iterable[bytes], rejected: Any) -> Iterator[pa.RecordBatch]:
-    lines = iter(lines)
-    while some := list(itertools.islice(lines, SLICE_ROWS)):
+    for some in _slices(lines):
         try:
             yield pa.RecordBatch.from_pylist([_row(line) for line in some], SCHEMA)
         except (pa.ArrowException, ValueError, TypeError, OverflowError):
@@ -100,6 +98,19 @@ def _batches(lines: Iterable[bytes], rejected: Any) -> Iterator[pa.RecordBatch]:
                     rejected.write(line)
                 else:
                     yield batch
+
+
+def _slices(lines: Iterable[bytes]) -> Iterator[list[bytes]]:
+    some: list[bytes] = []
+    size = 0
+    for line in lines:
+        some.append(line)
+        size += len(line)
+        if size >= SLICE_BYTES:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some
 
 
 def _row(line: bytes) -> dict[str, Any]:

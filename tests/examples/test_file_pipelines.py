@@ -325,6 +325,7 @@ def test_a_parquet_file_has_the_items_with_types(tmp_path: Path, parquet: Any) -
 def test_large_files_have_several_row_groups(tmp_path: Path, parquet: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from examples.pipelines import parquet as module
 
+    monkeypatch.setattr(module, "SLICE_BYTES", 10_000)
     monkeypatch.setattr(module, "GROUP_BYTES", 50_000)
     write(module.ParquetPipeline(tmp_path), *map(item, range(1000)))
     (path,) = tmp_path.glob("*.parquet")

@@ -202,6 +202,19 @@ def test_a_key_of_another_type_is_moved_aside_and_no_event_lost(run: Callable[[W
     run(work)
 
 
+@pytest.mark.parametrize(
+    "last", ["99999999999999999-5", "18446744073709551614-18446744073709551615", f"{2**64 - 1}-{2**64 - 2}", f"{2**64 - 1}-{2**64 - 1}"]
+)
+def test_ids_of_others_in_the_stream_stop_no_event(run: Callable[[Work], None], last: str) -> None:
+    async def work(client: Redis) -> None:
+        await client.xadd(STREAM, {"not": "ours"}, id=last)
+        await Worker(client).events.publish([page(1), page(2)])
+        found = [fields.get(b"id", b"").decode() for _, fields in await client.xrange(STREAM)]
+        assert found[-2:] == [page(1).id, page(2).id]
+
+    run(work)
+
+
 def test_a_consumer_group_shares_the_events_and_takes_over_what_a_dead_consumer_had(run: Callable[[Work], None]) -> None:
     async def work(client: Redis) -> None:
         await client.xgroup_create(STREAM, "index", id="0", mkstream=True)  # before there is any event
