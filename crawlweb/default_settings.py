@@ -103,6 +103,18 @@ class Config:
         10.0, "an answer begins so soon after its request, or there is none; DOWNLOAD_TIMEOUT is for the whole", unit="s", low=0.1
     )
     max_redirects: int = _row(5, "redirects followed in a row", low=0)
+    near: tuple[str, ...] = _row(
+        ("minhash", "simhash"),
+        "how pages with nearly the same content are found: `minhash`, `simhash`, both (what either finds), or empty: only exact copies",
+    )
+    near_pages: int = _row(
+        1_000_000,
+        "pages that are remembered for it, the last ones; 320 B of Redis each with both ways (docs/decisions/near-index.md)",
+        low=1000,
+    )
+    domain_ranks: str = _row(
+        "", "file of lines `rank,domain`, as of Tranco: of copies, that of the best domain counts; empty: all are equal"
+    )
     max_url_chars: int = _row(2083, "longer links are dropped", unit="characters", low=16)
     tracking_parameters: tuple[str, ...] = _row(
         ("default",),

@@ -35,6 +35,7 @@ MIDDLE = tuple(
         "rota",
         "pace",
         "starts",
+        "duplicates",
     )
 )
 LIBRARIES = "libraries"  # whatever is installed, but not Scrapy and what belongs to it

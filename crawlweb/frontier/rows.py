@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
-from ..records import Entry, WarcRef
+from ..records import Entry, PageRecord, WarcRef
 
 MAX_ERROR_CHARS = 120
 MAX_TYPE_CHARS = 100
@@ -170,6 +170,8 @@ class Outcome:
     page: PageSeen | None = None
     error_pages: bytes = b""  # found on the host: `real_error` or `probed`
     error: str = field(default="", compare=False)  # in words, for the dead letter
+    record: PageRecord | None = None  # of the page, kept in the step that ends the lease
+    record_key: bytes = b""  # pages.record_key of its URL key
     event: PageEvent | None = field(default=None, compare=False)  # published before the lease ends (outbox.py)
 
     def signs(self) -> dict[str, object] | None:
@@ -215,6 +217,14 @@ def error_pages(text: bytes) -> tuple[tuple[bytes, ...], bool, float]:
     shapes = tuple(row[1:] for row in rows if row[:1] in (b"g", b"p"))
     probed_at = max((3600.0 * int(row[1:]) for row in rows if row[:1] == b"t" and row[1:].isdigit()), default=0.0)
     return shapes, any(row[:1] == b"g" for row in rows), probed_at
+
+
+class Due(NamedTuple):
+    """`queued`: pages; `stale`: keys that counted no more; `more`: there is more to do at once."""
+
+    queued: int
+    stale: int
+    more: bool
 
 
 class KeptNow(NamedTuple):

@@ -1,8 +1,8 @@
 -- complete: how leases ended. A release is one of the ways.
--- uses: time common pack host cold place trouble reclaim
+-- uses: time common pack host cold place trouble reclaim records
 --
 -- ARGV[3]  minimum delay ms    ARGV[4] delay = at least this factor * average latency    ARGV[5] most ms of that latency part
--- ARGV[6]  msgpack [[token, host, way, age, latency, wait, arg, robots, signs], ...]; token '': news of a host, without a lease
+-- ARGV[6]  msgpack [[token, host, way, age, latency, wait, arg, robots, signs, page], ...]; token '': news of a host, without a lease
 --            age      ms since the request ended; -1: nothing was sent, the clock stays
 --            latency  ms from request to first byte; -1: no sample
 --            wait     ms: not before; meaning by way
@@ -23,7 +23,8 @@
 --                     h  [origin, value, ms it lives]: where its robots.txt redirects to
 --                     x  error pages of the host (host.lua: e): one of g, or of a probe t and p or t alone, which replaces what the last one got
 --                     k  a good page: 0; one that looks like a refusal: [first rest ms, most rest ms, give-up ms (-1: never), ms dead]
--- ARGV[7]  1: told before, to a server that may have lost it: a lease that is gone has ended; only clocks move on, and robots.txt is kept
+--            page     false or [key, record] (records.lua); not kept if the lease is gone: somebody else may have the URL, and then tells
+-- ARGV[7]  1: told before, to a server that may have lost it: a lease that is gone has ended; only clocks move on, and robots.txt and page are kept
 -- Returns  a letter for each: k done as asked, x a dead letter now, g the lease was gone (only what is known of host and origin changed)
 -- Holds    next-allowed = end of the request + max(minimum, crawl-delay, factor * latency), and never moves back; an override replaces
 --          what is in the parentheses
@@ -51,6 +52,10 @@ for _, op in ipairs(ops) do
   end
   local x = signs and signs.x
   if x and (type(x) ~= 'string' or #x == 0 or #x > 2 * SHAPE_BYTES or #x % SHAPE_BYTES ~= 0) then return redis.error_reply('ERR no error pages') end
+  local page = op[10]
+  if page and (type(page) ~= 'table' or type(page[1]) ~= 'string' or #page[1] ~= 8 or type(page[2]) ~= 'string') then
+    return redis.error_reply('ERR no such record of a page')
+  end
 end
 local function put(set, name, value)
   local n = #set
@@ -137,7 +142,7 @@ in_thousands(tokens_of, function(...)
   for _, text in ipairs(on(TAG .. 'leased', 'HMGET', ...)) do held[#held + 1] = text end
 end)
 for i, op in ipairs(ops) do
-  local token, host, way, age, latency, wait, arg, robots, signs = unpack(op, 1, 9)
+  local token, host, way, age, latency, wait, arg, robots, signs, page = unpack(op, 1, 10)
   signs = signs or {}
   local key = TAG .. 'host:' .. host
   local h = look(host)
@@ -196,6 +201,7 @@ for i, op in ipairs(ops) do
   if signs.x then keep_error_pages(h, set, signs.x) end
   if signs.k == 0 then keep_origin(host, h, set, origin) end
   if signs.k then rest_ms = math.max(rest_ms, refused_ms(h, set, signs.k)) end
+  if page and (is_held or is_known) then keep_page(page[1], page[2]) end
   if is_held then
     out[#out + 1] = 'k'
     if way == 'd' then
