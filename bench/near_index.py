@@ -148,9 +148,8 @@ async def run(options: argparse.Namespace) -> None:
                     f"| {calls.get('p50')}, {calls.get('p99')} |",
                     flush=True,
                 )
-            print(
-                f"\nStrangers taken for copies: {wrong}.\n\n| age, pages | {' | '.join(asked := (*kinds, 'exact'))} |\n| --- |{' --- |' * len(asked)}"
-            )
+            asked = (*kinds, "exact")
+            print(f"\nStrangers taken for copies: {wrong}.\n\n| age, pages | {' | '.join(asked)} |\n| --- |{' --- |' * len(asked)}")
             for age in AGES:
                 shares = await recall(index, pages, int(options.window * age), done - 1, asked)
                 print(f"| {int(options.window * age):,} | {' | '.join(f'{shares[kind]:.3f}' for kind in asked)} |", flush=True)
