@@ -25,10 +25,11 @@ MAX_EXCUSED = 8  # boilerplate words of one page
 
 LONG = 160  # units of a block that is text for itself
 MEDIUM = 50  # … that is text with the end of a sentence, or beside text
-FEW = 400  # a page with less main text is a list, a form, a shop: all its text counts
+FEW = 400  # a page with less main text is filled up from the rest: a list, a form, a shop
+MOST_FILLED = 10_000  # units, where there is no main text; the fewer the nearer to FEW it is, so that no edit fills a page at once
 MAX_LINKED = 0.35  # of a block of text
 MAX_LINKED_SHORT = 0.5  # of a short block between blocks of text
-MAX_LINKED_PARAGRAPH, MIN_UNLINKED_PARAGRAPH = 0.6, 40
+MAX_LINKED_PARAGRAPH, MIN_UNLINKED_PARAGRAPH = 0.75, 40
 LEAST, LEAST_SHARE = 300, 0.3  # running text that must be left when boilerplate is gone: units, or share of the page's
 LEAST_BESIDE_SURE, LEAST_OF_SURE = 150, 200  # … beside sure boilerplate, or it is none if it has so much: an article may have any comments
 MOST_SHARE = 0.5  # of running text: a region that holds more is where the content is
@@ -96,7 +97,8 @@ _Region = tuple[int, str, int]  # index of the parent (which stands before), wor
 
 
 def main_text(tree: LexborHTMLParser, max_chars: int = 1_000_000) -> str:
-    """Blocks of the main text, one a line. Where nothing reads like running text: all text but what is named boilerplate.
+    """Blocks of the main text, one a line. Where little reads like running text, the rest but what is named boilerplate
+    fills it up, up to MOST_FILLED.
 
     Linear in the nodes of the tree, which stays as it is.
     """
@@ -287,10 +289,17 @@ def _kept(blocks: list[_Block], is_named: list[bool], is_outside: list[bool]) ->
             kept[index] = _GOOD in (before[index], after)
         else:
             kept[index] = after == _GOOD and (of_block == _HEAD or before[index] == _GOOD)
-    if _units(blocks, kept) < FEW:
-        kept = [of_block != _BAD for of_block in classes]
-    if _units(blocks, kept) < FEW:
-        kept = [not is_named[block[4]] for block in blocks]
+    for of_rung in (range(_SHORT, _GOOD), (_BAD,)):
+        units = sum([units for _, units, *_ in compress(blocks, kept)])
+        if units >= FEW:
+            break
+        left = MOST_FILLED * (1 - units / FEW) ** 2
+        rung = [index for index, block in enumerate(blocks) if classes[index] in of_rung and not (kept[index] or is_named[block[4]])]
+        for index in sorted(rung, key=lambda index: -blocks[index][1]):
+            kept[index] = True
+            left -= blocks[index][1]
+            if left <= 0:
+                break
     return kept
 
 
@@ -307,7 +316,3 @@ def _class_of(block: _Block) -> int:
     if units >= MEDIUM:
         return _GOOD if kind == _PARAGRAPH or _SENTENCE_END.search(text) else _NEAR
     return _SHORT
-
-
-def _units(blocks: list[_Block], kept: list[bool]) -> int:
-    return sum([units for _, units, *_ in compress(blocks, kept)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 
 import pytest
@@ -106,6 +107,14 @@ def test_a_word_that_names_most_of_the_text_is_no_boilerplate() -> None:
 )
 def test_a_page_without_running_text_gives_its_text_without_navigation_and_footer(html: str, text: str) -> None:
     assert text_of(html) == text
+
+
+def test_a_page_is_filled_up_less_and_less_the_nearer_it_is_to_having_text() -> None:
+    links = "".join(f"<li><a href=/{n}>Link {n} of the harbour office</a>" for n in range(200))
+    lengths = [len(text_of(f"<ul>{links}</ul><div><p>{'Ferry! ' * (words - 1)}End.</p></div>")) for words in range(1, 80)]
+    assert lengths[0] > 5_000
+    assert lengths[-1] == 78 * 7 + 4
+    assert max(abs(one - other) for one, other in itertools.pairwise(lengths)) < 500
 
 
 def test_the_text_of_a_cookie_banner_is_never_the_page() -> None:
