@@ -42,10 +42,11 @@ EXPIRY_BYTES = 32  # a key's row in the table of those that expire
 
 FRONT, SEGMENT, EXACT_SET = "front:<k>", "bloom:<layer>:<segment>", "seen:<bucket>"
 OTHERS = Key("not of this crawl", "", "any", "")
-_COUNTED_BY = {"list": "LLEN", "zset": "ZCARD", "hash": "HLEN", "set": "SCARD"}
+_COUNTED_BY = {"list": "LLEN", "zset": "ZCARD", "hash": "HLEN", "set": "SCARD", "stream": "XLEN"}
 _PENDING = (FRONT, "back:<host>", "park:<host>", "wait", "wait:<host> <origin>")
 _SEEN = ("bloom", SEGMENT, "exact", "seen", EXACT_SET)
 _HOST, _HOSTS, _PLACES, _RECORDS = "host:<host>", "hosts:<bucket>", ("ready", "asleep"), "rec:<bucket>"
+_DUE = ("due:<hour>", "soon:<span>", "later:<day>")
 
 
 @dataclass(slots=True)
@@ -116,7 +117,9 @@ class Account:
 
     @property
     def page_record(self) -> float | None:
-        return self._each([_RECORDS])
+        """Bytes a page record that is in Redis, what names it as due included."""
+        records = self.kinds.get(_RECORDS)
+        return self._each([_RECORDS, *_DUE], records.members) if records else None
 
     @property
     def used_bytes(self) -> int:
@@ -144,7 +147,7 @@ class Accounts:
         self._partition = 0
         self._turn = 0
         self._cursors: dict[Redis, int] = {}  # of SCAN
-        self._ours = re.compile(rf"\{{{re.escape(frontier.crawl)}(?::(?:ip:)?\d+)?\}}:(.+)", re.S)
+        self._ours = re.compile(rf"\{{{re.escape(frontier.crawl)}(?::(?:(?:ip|near):)?\d+)?\}}:(.+)", re.S)
         self._pauses_s = itertools.chain((1.0, 4.0), itertools.repeat(SAMPLE_S))
 
     async def keep(self) -> None:

@@ -14,6 +14,7 @@ from .keys import crawl_key
 
 ENTRIES_AT_ONCE = 1000  # moved or brought back in one step
 _ENTRY = re.compile(rb"\d[0-9a-z][0-9a-z]\t")
+_LATER = re.compile(r"later:(\d{1,6})")
 _INLINE = re.compile(rb"[^\t]+\t\d+\t\d[0-9a-z][0-9a-z]\t")
 
 
@@ -147,8 +148,16 @@ class ColdQueues:
         return False
 
 
+def day_of(queue: str) -> int | None:
+    """Days since 1970, of a list of pages that are due in days."""
+    found = _LATER.fullmatch(queue)
+    return int(found[1]) if found else None
+
+
 def urls_in(queue: str, entries: Sequence[bytes]) -> int:
-    """Entries of ours that hold a URL: a host token may be without."""
+    """Entries of ours that hold a URL that is pending: a host token may be without, a page that is due is none."""
+    if day_of(queue) is not None:
+        return 0
     pattern = _INLINE if queue.startswith("front:") else _ENTRY
     return sum(1 for entry in entries if pattern.match(entry))
 
