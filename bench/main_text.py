@@ -30,13 +30,14 @@ from selectolax.lexbor import LexborHTMLParser
 
 from crawlweb.content.charset import encoding_of
 from crawlweb.content.main_text import main_text
-from crawlweb.content.page import _OPTIONS, _tamed, parse_page
+from crawlweb.content.page import _OPTIONS, parse_page
+from crawlweb.content.taming import tamed
 
 SHINGLE_WORDS = 4
 
 
 def ours(html: str) -> tuple[str, float]:
-    tree = LexborHTMLParser(_tamed(html.encode("utf-8", "replace")), options=_OPTIONS)
+    tree = LexborHTMLParser(tamed(html.encode("utf-8", "replace")), options=_OPTIONS)
     began = time.thread_time()
     text = main_text(tree)
     return text, time.thread_time() - began

@@ -19,7 +19,7 @@ from itertools import compress
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 MAX_HINT_CHARS = 300  # of a class and an id
-FLAT_MARK = "x"  # comments that stand for block elements where `page` has flattened a tree
+FLAT_MARK = "x"  # comments that stand for block elements where `taming` has flattened a page
 MAX_PLAIN_NAMES = 20_000  # remembered by a process
 MAX_EXCUSED = 8  # boilerplate words of one page
 
