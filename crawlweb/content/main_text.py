@@ -31,7 +31,8 @@ MAX_LINKED = 0.35  # of a block of text
 MAX_LINKED_SHORT = 0.5  # of a short block between blocks of text
 MAX_LINKED_PARAGRAPH, MIN_UNLINKED_PARAGRAPH = 0.75, 40
 LEAST, LEAST_SHARE = 300, 0.3  # running text that must be left when boilerplate is gone: units, or share of the page's
-LEAST_BESIDE_SURE, LEAST_OF_SURE = 150, 200  # … beside sure boilerplate, or it is none if it has so much: an article may have any comments
+LEAST_BESIDE_SURE = 150  # … beside sure boilerplate: an article may have any number of comments
+LEAST_OF_SURE, LEAST_OF_NOTICE = 200, 2_000  # … and what that must have to be none: a forum of comments, a page in a div.cookie-bar-open
 MOST_SHARE = 0.5  # of running text: a region that holds more is where the content is
 
 _DROPPED, _BOUNDARY, _PARAGRAPH, _HEADING, _BLOCK, _ASIDE, _FOOTER, _MAIN, _ARTICLE, _LINK, _BREAK, _INLINE = range(12)
@@ -73,7 +74,7 @@ _HIDDEN = re.compile(r"display\s*:\s*none", re.IGNORECASE)
 _SURE = _BOILERPLATE_ROLES | {  # words that are excused last
     *("comment", "comments", "sidebar", "footer", "aside", "hidden", "cookie", "consent", "gdpr", "copyright", "related", "recommend")
 }
-_NEVER_TEXT = {"cookie", "consent", "gdpr", "footer", "contentinfo", "copyright"}
+_NOTICES = {"cookie", "consent", "gdpr", "footer", "contentinfo", "copyright"}
 _OF, _WHAT = 1, 2  # content is what is named by both: post-content
 _CONTENT = {
     **dict.fromkeys(("article", "entry", "post", "story"), _OF),
@@ -253,7 +254,7 @@ def _content_of(blocks: list[_Block], regions: list[_Region]) -> tuple[list[bool
         doubtful = [
             word
             for word, units in lost.items()
-            if word not in _SURE or (left < LEAST_BESIDE_SURE and units >= LEAST_OF_SURE and word not in _NEVER_TEXT)
+            if word not in _SURE or (left < LEAST_BESIDE_SURE and units >= (LEAST_OF_NOTICE if word in _NOTICES else LEAST_OF_SURE))
         ]
         if not doubtful or left >= min(LEAST, LEAST_SHARE * total):
             break

@@ -122,6 +122,12 @@ def test_the_text_of_a_cookie_banner_is_never_the_page() -> None:
     assert text_of(f"{banner}<form><h2>Log in</h2><span>Name</span></form>") == "Log in\nName"
 
 
+def test_a_page_inside_of_a_container_with_an_unlucky_name_is_not_lost() -> None:
+    text = "".join(f"<p>{n}. {PARAGRAPHS[n % 4]}</p>" for n in range(40))
+    for name in ("cookie-bar-open", "no-sidebar", "with-footer", "has-banner"):
+        assert text_of(f"<div class={name}><ul><li><a href=/>Home</a></ul>{text}</div>").count("\n") == 39
+
+
 def test_hidden_text_is_left_out() -> None:
     hidden = "".join(f"<div {attribute}><p>{PARAGRAPHS[0]}</p></div>" for attribute in ("hidden", 'style="color:red;DISPLAY : none"'))
     assert text_of(f"<div>{ARTICLE}</div>{hidden}").count("The last ferry") == 1
