@@ -16,6 +16,7 @@ from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser, LexborNod
 
 from ..records import Page
 from .charset import encoding_of
+from .language import detect
 from .main_text import main_text
 
 MAX_TITLE_CHARS = 1_000
@@ -139,13 +140,15 @@ def parse_page(body: bytes, url: str, content_type: str | None = None, max_text_
         elif base is None:
             base = node.attrs.get("href")
 
+    main = main_text(tree, max_text_chars)
     base_url = (base and _http_url(url, base)) or url
     return Page(
         base_url=base_url,
         hrefs=[href for href in hrefs if not _NO_LINK.match(href)],
         rels={href: rels for href, rels in hrefs.items() if "" not in rels},
         title=_folded(title or "", MAX_TITLE_CHARS),
-        main_text=main_text(tree, max_text_chars),
+        main_text=main,
+        language=detect(main, tree.root.attributes.get("lang") or ""),
         text=_folded(_visible_text(tree, inline, dropped), max_text_chars),
         canonical=_http_url(base_url, canonical) if canonical else None,
         robots=tuple(metas),
