@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from . import __version__
+from .contents import Contents
 from .default_settings import Config
 from .errors import ConfigError, FrontierError, StoreError
 from .frontier.accounts import Accounts
@@ -69,6 +70,7 @@ class Crawl:
     meta: Meta
     worker: Worker
     store: WarcWriter
+    contents: Contents
 
     def __init__(
         self, config: Config, arguments: SpiderArguments, worker_id: str, canonicalizer: Canonicalizer, hooks: Hooks, user_agent: str
@@ -126,6 +128,9 @@ class Crawl:
             await self._refuse_what_is_not_ours()
             await self._open_store()
             chunks = await self._agree_on_chunks(explicit)
+            self.contents = await Contents.open(
+                config, self.frontier, self.canonicalizer, lambda work: self.worker.run(work), self.hooks.count
+            )
         except (ConfigError, FrontierError):
             await self._leave_redis()
             raise
@@ -191,6 +196,7 @@ class Crawl:
 
     async def close(self) -> None:
         await self.worker.close()
+        await self.contents.close()
         await self.store.close()
         await self.accounts.close()
         await self.totals.close()
@@ -199,7 +205,7 @@ class Crawl:
                 await self.worker.members.say_left(self._servers.runs)
         await self._leave_redis()
 
-    def add_links(self, targets: list[Target], lease: Lease, ticket: Ticket) -> None:
+    def add_links(self, targets: Sequence[Target], lease: Lease, ticket: Ticket) -> None:
         """Links of a page into the frontier: those in scope, not too deep, not sent a moment ago."""
         parent = lease.entry
         if not self.scope.contains(Target(parent.url, b"", lease.host)):  # a seed that another worker added a moment ago
@@ -207,7 +213,7 @@ class Crawl:
         else:
             self._add_links(targets, parent, ticket)
 
-    def _add_links(self, targets: list[Target], parent: Entry, ticket: Ticket) -> None:
+    def _add_links(self, targets: Sequence[Target], parent: Entry, ticket: Ticket) -> None:
         count, depth = self.hooks.count, parent.depth + 1
         count("links/found", len(targets))
         if not in_depth(depth, self.max_depth):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import secrets
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -294,7 +294,7 @@ class Scheduler(BaseScheduler):
         follow = not request.meta.get("dont_redirect") and not self._wants(request, response.status)
         is_unread = "wrong_type" in response.flags or request.method == "HEAD" or ("truncated" in response.flags and not response.body)
         body = None if is_unread else response.body
-        return self._judge.response(job, response.status, partial(_header, response), body, sent, follow)
+        return self._judge.response(job, response.status, partial(header_of, response), body, sent, follow)
 
     async def may_store(self, request: Request, verdict: Verdict) -> bool:
         """False: it is a page that would be one more than max_pages. Finds out whether the lease is still ours."""
@@ -338,7 +338,7 @@ class Scheduler(BaseScheduler):
         if verdict.news is not None:
             worker.tell(job, verdict.news)
 
-    def add_links(self, request: Request, targets: list[Target]) -> None:
+    def add_links(self, request: Request, targets: Sequence[Target]) -> None:
         """Links of a page, in bulk; the page is complete when they are in the frontier. They pass no spider middleware."""
         job = self._jobs.get(request)
         if job is not None:
@@ -364,7 +364,7 @@ class Scheduler(BaseScheduler):
         self.crawl.worker.finish(job, verdict.outcome)
 
 
-def _header(response: Response, name: str) -> str | None:
+def header_of(response: Response, name: str) -> str | None:
     """As browsers read it: UTF-8 if it is, else Latin-1."""
     value = response.headers.get(name)
     if value is None:

@@ -21,6 +21,12 @@ STATS = {
     "crawlweb/links/out_of_scope": "links outside the scope",
     "crawlweb/links/too_deep": "links beyond max_depth",
     "crawlweb/links/nofollow": "links that must not be followed: rel, meta robots, X-Robots-Tag",
+    "crawlweb/soft_404": "pages of status 200 that are error pages",
+    "crawlweb/duplicates/<kind>": (
+        "pages whose content another one has: exact, near; or that say so, and are believed: declared. Which of them counts: "
+        "policy/duplicates.py"
+    ),
+    "crawlweb/duplicates/skipped": "pages that gave no item because they are copies",
     "crawlweb/noindex": "pages that gave no item because they say noindex",
     "crawlweb/links/invalid": "links that are no http or https URL, or too long",
     "crawlweb/links/repeated": "links whose key the page had before",

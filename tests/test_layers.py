@@ -37,6 +37,9 @@ MIDDLE = tuple(
         "pace",
         "starts",
         "duplicates",
+        "analysis",
+        "parsers",
+        "contents",
     )
 )
 LIBRARIES = "libraries"  # whatever is installed, but not Scrapy and what belongs to it

@@ -341,6 +341,15 @@ class Frontier:
     async def records(self, partition: int, keys: Sequence[bytes]) -> list[PageRecord | None]:
         return [_record(data) for data in await self.packed_records(partition, keys)]
 
+    async def records_of(self, places: Sequence[tuple[int, bytes]]) -> list[PageRecord | None]:
+        """Of pages, by partition and key."""
+        by_partition: dict[int, list[bytes]] = defaultdict(list)
+        for partition, key in places:
+            by_partition[partition].append(key)
+        answers = await asyncio.gather(*(self.records(p, keys) for p, keys in by_partition.items()))
+        rows = {p: iter(records) for p, records in zip(by_partition, answers, strict=True)}
+        return [next(rows[partition]) for partition, _ in places]
+
     async def record(self, host: str, key: bytes) -> PageRecord | None:
         """`key`: URL key, or its first 8 bytes."""
         (data,) = await self.packed_records(self.partition_of(host), [pages.record_key(key)])
