@@ -122,13 +122,6 @@ class Config:
         "added, or taken away as `-name`",
         shared=True,
     )
-    probe_days: float = _row(
-        30.0,
-        "a host with 20 pages, of which no page of status 404 is known, is asked for a path that cannot be there, once in so many days; "
-        "0: never",
-        unit="d",
-        low=0,
-    )
     main_text: bool = _row(True, "find the main text of pages: without it, near-duplicates are not found")
     language: bool = _row(True, "find the language of pages")
     structured_data: bool = _row(False, "tell whether pages have JSON-LD, microdata, RDFa")
@@ -143,12 +136,24 @@ class Config:
         "latest", "`latest`: a record knows the last version of its page; `all`: the 16 before it, too", choices=("latest", "all")
     )
     parsers: int = _row(1, "processes that pages over 256 KB, and those that may have killed a worker, are analysed in", low=1)
+    probe_days: float = _row(
+        30.0,
+        "a host with 20 pages, of which no page of status 404 is known, is asked for a path that cannot be there, once in so many days; "
+        "0: never",
+        unit="d",
+        low=0,
+    )
     follow_nofollow: bool = _row(False, "follow links marked nofollow, ugc or sponsored, and those of pages that say nofollow")
     skip_noindex: bool = _row(False, "no item for pages that say noindex; else they are flagged")
     referrer: bool = _row(True, "keep each URL's referrer in the frontier (about 20 to 60 B a pending URL)")
     contact: str = _row("", "URL or e-mail address of the operator, sent with the user agent; without it the start warns")
     from_email: str = _row("", "e-mail address, sent as `From` with each request; empty: none", name="CRAWLWEB_FROM")
     warc_max_bytes: int = _row(1_000_000_000, "a WARC file is closed at this size", unit="B", low=1000)
+    warc_upload: str = _row(
+        "",
+        "where finished WARC files and their indexes are copied to: a folder or any fsspec URL, such as `s3://bucket/web`; empty: nowhere",
+    )
+    warc_keep: bool = _row(True, "WARC files stay in the data directory when they are uploaded")
     events: bool = _row(True, "publish an event of each page that is stored, in a stream in Redis (docs/extending.md)")
     events_most: int = _row(100_000, "events kept there, read or not", low=1)
     redis_memory_bytes: int = _row(

@@ -73,6 +73,8 @@ STATS = {
     "crawlweb/spill/failed": "tries to write or read such a file that failed and will be repeated",
     "crawlweb/spill/unreadable": "entries lost with such a file that is missing or corrupt",
     "crawlweb/spill/deleted": "such files deleted an hour after their last use",
+    "crawlweb/recrawls/queued": "pages that were due and are in their hosts' queues again",
+    "crawlweb/recrawls/stale": "keys in lists of due pages whose page was fetched again meanwhile, or had been queued",
     "crawlweb/redis/calls": "calls to Redis",
     "crawlweb/redis/restarts": "times that a Redis server was found to be started again, or replaced, and was told the last seconds again",
     "crawlweb/redis/calls_per_s": "calls a second, of the last 5 s (`CRAWLWEB_REDIS_CALLS_PER_S`)",

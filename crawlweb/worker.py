@@ -487,6 +487,13 @@ class Worker:
     def run(self, work: Coroutine[Any, Any, None]) -> None:
         self._spawn(work)
 
+    def own_partitions(self) -> list[int]:
+        return self._rota.own
+
+    def ask(self, p: int) -> None:
+        """Something is in a partition."""
+        self._ask(p, 0)
+
     def _spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)

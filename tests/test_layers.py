@@ -30,6 +30,7 @@ MIDDLE = tuple(
         "outcome",
         "probes",
         "recovery",
+        "recrawls",
         "seeds",
         "spill",
         "share",

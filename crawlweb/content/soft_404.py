@@ -77,9 +77,10 @@ _WEIGHTS = {
 
 
 def signals(page: Page) -> dict[str, float]:
-    """What speaks for an error page, each 0 to 1."""
+    """What speaks for an error page, each 0 to 1. Of the main text where there is one: menus stand before what an error page says."""
     size = len(page.text)
-    title, text = _plain(page.title[:_TITLE_CHARS]), _plain(page.text if size <= _TEXT_CHARS else page.text[:_LEAD_CHARS])
+    main = page.main_text or page.text
+    title, text = _plain(page.title[:_TITLE_CHARS]), _plain(main if len(main) <= _TEXT_CHARS else main[:_LEAD_CHARS])
     headings = [_plain(heading) for heading in page.headings]
     phrases = _phrases("\n".join((title, *headings, text)))
 
@@ -95,16 +96,16 @@ def signals(page: Page) -> dict[str, float]:
         at = max(range(len(headings)), key=of_headings.__getitem__)
         of_heading = of_headings[at] * min(1.0, 3 / (1 + at))
         if of_heading and (start := page.text.rfind(page.headings[at])) >= 0:
-            follow = size - start
+            follow = min(size - start, len(main))
     short = _share(follow, _LONG_CHARS, _SHORT_CHARS)
     not_long = _share(size, 8 * _LONG_CHARS, _LONG_CHARS) * (not is_list)
-    is_short = size <= _TEXT_CHARS and not is_list
+    is_short = len(main) <= _TEXT_CHARS and not is_list
     has_status = any(map(_STATUS.search, (title, *headings))) or _SAID_STATUS.search(text) or _STATUS.match(text)
     return {
         "title": of_title * not_long,
         "heading": of_heading * min(1.0, 2 * short),
         "lead": min(1.0, _hits(text[:_LEAD_CHARS], phrases) / 2) * not_long,
-        "text": min(1.0, _hits(text, phrases) * 150 / max(size, 1)) * is_short,
+        "text": min(1.0, _hits(text, phrases) * 150 / max(len(main), 1)) * is_short,
         "status": float(bool(has_status)) * not_long,
         "short": short,
         "help": float(is_short and bool(_HELP.search(text))),

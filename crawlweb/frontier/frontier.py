@@ -554,14 +554,16 @@ class Frontier:
             rows += await asyncio.gather(*(one(p) for p in range(first, min(first + 32, self.partitions))))
         return Counts(*(sum(column) for column in zip(*rows, strict=True)))
 
-    async def audit(self, tokens_in_chunks: Callable[[int], Awaitable[dict[str, str] | None]] | None = None) -> dict[str, Any]:
+    async def audit(
+        self, tokens_in_chunks: Callable[[int], Awaitable[dict[str, str] | None]] | None = None, repair: bool = False
+    ) -> dict[str, Any]:
         """Counts all partitions by state (lua/audit.lua). Reads everything: for tests and repairs, with no worker running.
         `tokens_in_chunks`: host → serial of its token, of a partition; without it, a host whose token is nowhere else counts as waiting
-        in a chunk."""
+        in a chunk. `repair`: pages that are due and in no list are put into theirs again."""
         total: dict[str, Any] = defaultdict(int, what=[])
         for p in range(self.partitions):
             tokens = None if tokens_in_chunks is None else await tokens_in_chunks(p)
-            answer = await self.step("audit", p, b"" if tokens is None else msgpack.packb(tokens, use_bin_type=False))
+            answer = await self.step("audit", p, b"" if tokens is None else msgpack.packb(tokens, use_bin_type=False), int(repair))
             for name, value in msgpack.unpackb(answer, unicode_errors="replace").items():
                 if name == "what":
                     total["what"] += list(value)
