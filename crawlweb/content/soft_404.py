@@ -38,7 +38,7 @@ _TITLE_CHARS = 300
 
 _STATUS = re.compile(r"(?<![\w.,/$€£-])(?:40[0134568]|410|429|451|50[0234]|52[0-6])(?![\w,/%€$£]|\.\d)")
 _ERROR = "(?:error|fehler|erreur|erro|errore|http|status|code|virhe|fel|fout|blad|chyba|hata|ошибка|エラー|错误|錯誤|오류)"
-_SAID_STATUS = re.compile(rf"{_ERROR}\W{{0,3}}[45]\d\d\b|\b[45]\d\d\W{{0,3}}{_ERROR}")
+_SAID_STATUS = re.compile(rf"{_ERROR}\W{{0,3}}[45]\d\d\b|\b[45]\d\d\W{{0,3}}(?:{_ERROR}|page\b|not found)")
 _DEFAULTS = re.compile(
     "apache2? (?:\\w+ )?default page|welcome to nginx|test page for the (?:apache|nginx|http)|web server's default page|iis windows server|"
     "default web site page|it works!$|placeholder page|website is hosted by|there isn't a github pages site here|no such app|nosuchkey|"
@@ -55,6 +55,7 @@ _BREAKS = re.compile(r"\s[|·•–—»«:-]+\s|[|·•»«]|: ")
 _WORD = re.compile(r"[^\W\d_](?:[^\W\d_]|[\u0900-\u0dff\u0e31-\u0e4e\u3099\u309a])*")  # with vowel signs, which are no letters
 _NO_SPACES = "\u0e00"  # from Thai on, scripts may part no words
 _PIECE = re.compile(r"[^\s.,;:!?()\"“”„«»¡¿|…]+")
+_INDEX = re.compile(r"/(?:index|default|home)\.[a-z]{2,5}", re.IGNORECASE)
 _DIGIT = re.compile(r"\d")
 _ACCENTS = re.compile("[\u0300-\u036f]")
 _PLAIN = str.maketrans("łøđıßæœ’ʼ", "lodisao''")
@@ -133,7 +134,7 @@ def is_home(url: str) -> bool:
         parts = urlsplit(url)
     except ValueError:
         return False
-    return parts.path in ("", "/") and not parts.query
+    return not parts.query and (parts.path in ("", "/") or _INDEX.fullmatch(parts.path) is not None)
 
 
 def shape(page: Page, url: str) -> bytes:

@@ -69,6 +69,7 @@ def test_an_error_page_says_so_in_its_language(language: str) -> None:
         page("Harbour Docs", "404 - Not found", nav=NAV * 3, text="Made with a tool"),
         page("404", "404", "Page not found", "This page doesn't exist", nav=NAV),
         page("Harbour", "Looks like you're lost", text="We can't seem to find that page.", nav=NAV),
+        page("Harbour", text="Harbour Navigation 404 Page not found Take me home"),
         page("Error", text="Cannot GET /some/page"),
         page("Harbour", "404", text="This is not the web page you are looking for.", nav=NAV),
         page("Oops!", text="Error 404. The page you requested is no longer here. Go back to the home page."),
@@ -153,7 +154,8 @@ def test_a_home_page_that_is_served_for_everything_is_none_itself() -> None:
     front = at(home, "Harbour News", "Harbour News", text=PROSE)
     known = [soft_404.shape(at(THERE, "Harbour News", "Harbour News", text=PROSE), THERE)]
     assert not soft_404.is_error(front, home, known)
-    assert not soft_404.is_error(front, "http://site.example", known)
+    for other in ("http://site.example", f"{home}index.html", f"{home}Default.aspx"):
+        assert not soft_404.is_error(front, other, known)
     assert soft_404.is_error(at(HERE, "Harbour News", "Harbour News", text=PROSE), HERE, known)
     assert soft_404.is_error(at(f"{home}?p=9", "Harbour News", "Harbour News", text=PROSE), f"{home}?p=9", known)
 
