@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import random
+import time
+
 import pytest
 
 from crawlweb.content import soft_404
@@ -184,3 +187,38 @@ def test_no_url_and_no_page_makes_it_fail(url: str) -> None:
     strange = Page(url, [], title="\ud800 404 \x00", text="\udfff not found " * 50, headings=("\ud800",) * 16)
     assert 0.0 <= soft_404.score(strange, url, [b"x" * 8]) <= 1.0
     assert len(soft_404.shape(strange, url)) in (0, soft_404.SHAPE_BYTES)
+
+
+def test_whatever_a_page_holds_it_gets_a_score() -> None:
+    rng = random.Random(5)
+    pieces = [
+        "<h1>",
+        "</h1>",
+        "<title>",
+        "404",
+        "not found",
+        "\ud800",
+        "找不到",
+        "لم يتم",
+        "\u0301" * 9,
+        "İ",
+        "ﬁ",
+        "—|·",
+        "\x00",
+        "x" * 400,
+        " ",
+    ]
+    for _ in range(300):
+        text = "".join(rng.choice(pieces) for _ in range(rng.randrange(60)))
+        found = Page(HERE, [], title=text[:300], text=text, main_text=text[:50], headings=tuple(text.split("<h1>")[:16]))
+        assert 0.0 <= soft_404.score(found, HERE, [b"\x01" * 8]) <= 1.0
+        own = soft_404.shape(found, HERE)
+        assert own == b"" or soft_404.likeness(own, [own]) == 1.0
+
+
+@pytest.mark.parametrize("text", ["not found " * 20_000, "404 " * 50_000, "a-" * 100_000, "¡" * 200_000, "页面" * 100_000])
+def test_large_pages_cost_little(text: str) -> None:
+    found = Page(HERE, [], title=text[:1_000], text=text, main_text=text, headings=(text[:200],) * 24)
+    begun = time.process_time()
+    soft_404.score(found, HERE, [soft_404.shape(found, HERE) or b"\x01" * 8])
+    assert time.process_time() - begun < 0.2
