@@ -12,6 +12,7 @@ STATS = {
     "crawlweb/bytes": "bytes of bodies received, as transferred",
     "crawlweb/hosts": "hosts that at least one request was sent to",
     "crawlweb/status/<code>": "responses by status",
+    "crawlweb/events": "events published: pages that a `page.fetched` tells of, in the order of their completion",
     "crawlweb/links/found": "links of pages, after canonicalisation, each key once a page",
     "crawlweb/links/enqueued": "links that were new",
     "crawlweb/links/seen": "links that the seen-set knew",
@@ -20,12 +21,19 @@ STATS = {
     "crawlweb/links/out_of_scope": "links outside the scope",
     "crawlweb/links/too_deep": "links beyond max_depth",
     "crawlweb/links/nofollow": "links that must not be followed: rel, meta robots, X-Robots-Tag",
+    "crawlweb/soft_404": "pages of status 200 that are error pages",
+    "crawlweb/duplicates/<kind>": (
+        "pages whose content another one has: exact, near; or that say so, and are believed: declared. Which of them counts: "
+        "policy/duplicates.py"
+    ),
+    "crawlweb/duplicates/skipped": "pages that gave no item because they are copies",
     "crawlweb/noindex": "pages that gave no item because they say noindex",
     "crawlweb/links/invalid": "links that are no http or https URL, or too long",
     "crawlweb/links/repeated": "links whose key the page had before",
     "crawlweb/redirects": "redirects put into the frontier",
     "crawlweb/redirects/known": "redirects to a page that was known: an alias of it now",
     "crawlweb/siblings": "URLs that were not found, whose other spelling is tried",
+    "crawlweb/probes": "requests for a path that cannot be there, to know the host's error page (`CRAWLWEB_PROBE_DAYS`)",
     "crawlweb/refusals": "pages that look like a refusal: 403, a captcha, nothing (policy/refusals.py)",
     "crawlweb/ip/refused": "leases given back because their address had no turn free",
     "crawlweb/redirects/<why>": "redirects not followed: too_many, loop, invalid, out_of_scope",

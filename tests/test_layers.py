@@ -28,6 +28,7 @@ MIDDLE = tuple(
         "rulebook",
         "crawl",
         "outcome",
+        "probes",
         "recovery",
         "recrawls",
         "seeds",
@@ -36,6 +37,10 @@ MIDDLE = tuple(
         "rota",
         "pace",
         "starts",
+        "duplicates",
+        "analysis",
+        "parsers",
+        "contents",
     )
 )
 LIBRARIES = "libraries"  # whatever is installed, but not Scrapy and what belongs to it

@@ -1,37 +1,50 @@
 """One parse of an HTML page: links, title, text, and what the page says about itself.
 
-The tree is built by lexbor as the HTML standard says (docs/decisions/html-parser.md); one walk over its elements in
-document order finds everything, and text comes from the same tree once what is not visible has been unlinked.
-
-The standard's algorithm is quadratic in open elements, in attributes of a tag, and in formatting elements left open
-(25 kB of the last kind make 4 million elements). `_tamed` rewrites pages so that none of the three can grow.
+The tree is built by lexbor as the HTML standard says (docs/decisions/html-parser.md), from a page that `taming` has made
+harmless; one walk over its elements in document order finds everything, and text comes from the same tree once what is
+not visible has been unlinked.
 """
 
 from __future__ import annotations
 
-import re
-from urllib.parse import urljoin
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser, LexborNode
 
-from ..records import Page
+from ..records import Anchor, Page
 from .charset import encoding_of
+from .language import detect
+from .links import C0_AND_SPACE, NO_LINK, PAGE_TYPES, REL_LINKS, header_links, http_url, refresh_target, srcset_urls
+from .main_text import main_text
+from .taming import INLINE_TAGS, tamed
 
 MAX_TITLE_CHARS = 1_000
+MAX_ANCHOR_CHARS = 200
+MAX_ANCHORS_CHARS = 1_000_000  # read for anchor texts of a page: links in SVG can nest, and their texts with them
 MAX_METAS = 200
+MAX_HEADINGS = 24
+MAX_HEADING_CHARS = 200
 MAX_RELS = 8  # of links to one URL
-MAX_TAGS_NESTED = 6_000  # pages with more `<` are parsed flat: 6,000 open elements cost 34 ms, 40,000 cost 1.4 s
-LARGE_BYTES = 1_000_000
-MAX_WORDS_LARGE = 200_000  # a larger page with more different words is cut: they could all be names of attributes
-CUT_BYTES = 8_192  # a tag goes on for at most some four times this
+MAX_HREFLANGS = 200
+MAX_LANGUAGE_CHARS = 35  # RFC 5646, 4.4.1
+MAX_SIGNS = 100  # of structured data, looked at for being in a tag
+MAX_TAG_BYTES = 4_096  # between the start of a tag and a sign in it
 
-_LINK, _INLINE, _DROPPED, _FRAME, _META, _REL, _BASE, _TITLE = range(8)
 
-_INLINE_TAGS = re.findall(
-    r"\w+",
-    "abbr acronym b bdi bdo big cite code data del dfn em font i img ins kbd mark nobr q ruby s samp small span strike "
-    "strong sub sup time tt u var wbr",
-)
+@dataclass(frozen=True, slots=True)
+class Wants:
+    """Facts that cost CPU (docs/decisions/html-parser.md), each to be had or not."""
+
+    anchor_text: bool = False
+    images: bool = False  # `img` and `source` as links: src and srcset
+    structured: bool = False
+    main_text: bool = True
+    language: bool = True
+
+
+_LINK, _INLINE, _DROPPED, _FRAME, _META, _REL, _BASE, _TITLE, _IMAGE, _HEADING = range(10)
+
 _KINDS_BY_TAG = {
     "a": _LINK,
     "area": _LINK,
@@ -41,71 +54,80 @@ _KINDS_BY_TAG = {
     "link": _REL,
     "base": _BASE,
     "title": _TITLE,
-    **dict.fromkeys(_INLINE_TAGS, _INLINE),
+    **dict.fromkeys(("h1", "h2", "h3"), _HEADING),
+    **dict.fromkeys(INLINE_TAGS, _INLINE),
     **dict.fromkeys(("head", "script", "style", "template", "noscript", "noembed", "noframes"), _DROPPED),
 }
-_PLAIN = ("",)
+_BARE = {tag: Anchor(tag) for tag in ("a", "area", "link", "iframe", "frame", "meta", "header", "img", "source")}
 _ANY_TREE = LexborHTMLParser("<p><!---->")
 _KINDS = {_ANY_TREE.create_node(tag).tag_id: kind for tag, kind in _KINDS_BY_TAG.items()}
 _KINDS |= {node.tag_id: _DROPPED for node in _ANY_TREE.css("p")[0].traverse() if node.is_comment_node}
+_IMG_ID = _ANY_TREE.create_node("img").tag_id
+_KINDS_WITH_IMAGES = {**_KINDS, _IMG_ID: _IMAGE, _ANY_TREE.create_node("source").tag_id: _IMAGE}
+_AREA_ID = _ANY_TREE.create_node("area").tag_id
 
 _OPTIONS = LexborDocumentOptions.WO_EVENTS.value
-_C0_AND_SPACE = "".join(map(chr, range(0x21)))
-_NO_LINK = re.compile(r"#|(?:javascript|mailto|tel|data|about|blob|sms):|$", re.IGNORECASE)
-_REFRESH = re.compile(r"[\d.]*[\s;,]+(?:url\s*=\s*)?(.+)", re.IGNORECASE | re.DOTALL)
-_REL_LINKS = frozenset(("next", "prev", "alternate"))
-_PAGE_TYPES = re.compile(r"^$|html|rss|atom|\bxml$", re.IGNORECASE)
-
-# Formatting elements with attributes: without, the standard keeps at most three of a kind open.
-# Spelt by first letter: IGNORECASE takes twice as long, and this sees every page.
-_FORMATTING = re.compile(
-    rb"<[bBcCeEfFiIsStTuU](?:[iI][gG]|[tT]|[mM]|[oO](?:[dD][eE]|[nN][tT])|[mM][aA][lL][lL]|"
-    rb"[tT][rR](?:[iI][kK][eE]|[oO][nN][gG]))?(?=[\s/])"
-)
-_INLINE_TAG = re.compile(rb"</?(?:%s)(?=[\s/>])" % "|".join(_INLINE_TAGS).encode(), re.IGNORECASE)
-_NESTING_TAG = re.compile(
-    rb"</?(?!(?:a|area|base|frame|frameset|iframe|link|meta|noembed|noframes|plaintext|script|style|template|textarea|"
-    rb"title|xmp)[\s/>])[a-z]",
-    re.IGNORECASE,
-)
-_WORD = re.compile(rb"[\s/\"']([^\s/>=]+)")  # an attribute's name, or a word of the text
-_ENDS_ANY_TAG = b"<!\"'>"  # outside a tag: a bogus comment; inside: closes whatever quote is open, and the tag
-_SEPARATORS = b" \t\n\r\f/\"'"
+_SIGNS = {"json-ld": b"application/ld+json", "microdata": b"itemscope", "rdfa": b" typeof="}
 
 
-def parse_page(body: bytes, url: str, content_type: str | None = None, max_text_chars: int = 1_000_000) -> Page:
-    """What `body` gives. `content_type` is the header as received. Raises nothing, whatever the bytes.
+def parse_page(
+    body: bytes,
+    url: str,
+    content_type: str | None = None,
+    max_text_chars: int = 1_000_000,
+    link_headers: Sequence[str] = (),
+    wants: Wants = Wants(),
+) -> Page:
+    """What `body` and its `Link` headers give; `content_type` and these as received. Raises nothing, whatever the bytes.
 
     Hrefs that lead to no page (fragments, `javascript:`, `mailto:` …) are left out; the rest is neither resolved nor
     checked. The parse itself runs without the GIL.
     """
+    anchors: dict[str, Anchor] = {}
+    base = canonical = title = og_url = None
+    language = ""
+    hreflangs: list[tuple[str, str]] = []
+    alternates: list[tuple[str, str]] = []  # as `hreflangs`, not yet absolute
+    for link in header_links(link_headers, url) if link_headers else ():
+        rels = frozenset(link.rel.lower().split())
+        if canonical is None and "canonical" in rels:
+            canonical = link.url
+        if _leads_to_page(rels, link.type):
+            _add(anchors, link.url, "header", link.rel)
+        if "alternate" in rels:
+            hreflangs += ((code, link.url) for code in link.hreflangs)
+
     encoding, mark_bytes = encoding_of(body, content_type)
     html = body[mark_bytes:]
     if encoding != "utf-8":
         html = html.decode(encoding, "replace").encode("utf-8", "replace")
-    tree = LexborHTMLParser(_tamed(html), options=_OPTIONS)
-    if tree.root is None:
-        return Page(base_url=url, hrefs=[], encoding=encoding)
+    tree = LexborHTMLParser(tamed(html), options=_OPTIONS)
 
-    hrefs: dict[str, tuple[str, ...]] = {}  # with the `rel` of each link to it
     inline: list[LexborNode] = []
     dropped: list[LexborNode] = []
-    base = canonical = title = None
     metas: list[tuple[str, str]] = []
-    kind_of = _KINDS.get
-    for node in tree.root.traverse():
-        kind = kind_of(node.tag_id)
+    headings: list[str] = []
+    chars_left = MAX_ANCHORS_CHARS if wants.anchor_text else 0
+    kind_of = (_KINDS_WITH_IMAGES if wants.images else _KINDS).get
+    for node in tree.root.traverse() if tree.root else ():
+        tag_id = node.tag_id
+        kind = kind_of(tag_id)
         if kind is None:
             continue
         if kind == _LINK:
             attrs = node.attrs
             if href := attrs.get("href"):
-                href = href.strip(_C0_AND_SPACE)
+                href = href.strip(C0_AND_SPACE)
                 rel = attrs.get("rel") or ""
-                if href not in hrefs:
-                    hrefs[href] = (rel,)
-                elif rel not in hrefs[href] and len(hrefs[href]) < MAX_RELS:
-                    hrefs[href] += (rel,)
+                text = ""
+                if chars_left > 0:
+                    text = (attrs.get("alt") or "") if tag_id == _AREA_ID else node.text()
+                    chars_left -= len(text)
+                    text = _folded(text, MAX_ANCHOR_CHARS)
+                if text or rel or href in anchors:
+                    _add(anchors, href, "area" if tag_id == _AREA_ID else "a", rel, text)
+                else:
+                    anchors[href] = _BARE["area" if tag_id == _AREA_ID else "a"]
             inline.append(node)
         elif kind == _INLINE:
             inline.append(node)
@@ -113,75 +135,110 @@ def parse_page(body: bytes, url: str, content_type: str | None = None, max_text_
             dropped.append(node)
         elif kind == _FRAME:
             if href := node.attrs.get("src"):
-                hrefs[href.strip(_C0_AND_SPACE)] = _PLAIN
+                _add(anchors, href.strip(C0_AND_SPACE), node.tag or "iframe")
             dropped.append(node)
         elif kind == _TITLE:
             if title is None and not _in_svg(node):
                 title = node.text()
             dropped.append(node)
+        elif kind == _HEADING:
+            if len(headings) < MAX_HEADINGS:
+                headings.append(_folded(node.text(), MAX_HEADING_CHARS))
         elif kind == _META:
             attributes = node.attributes
             content = attributes.get("content") or ""
             if (name := attributes.get("name")) and content and len(metas) < MAX_METAS:
                 metas.append((name, content))
-            elif (attributes.get("http-equiv") or "").lower() == "refresh" and (target := _refresh_target(content)):
-                hrefs[target] = _PLAIN
+            elif equivalent := (attributes.get("http-equiv") or "").lower():
+                if equivalent == "refresh" and (target := refresh_target(content)):
+                    _add(anchors, target, "meta")
+                elif equivalent == "content-language":
+                    language = language or content
+            if og_url is None and attributes.get("property") == "og:url":
+                og_url = content
         elif kind == _REL:
             attributes = node.attributes
-            rels = (attributes.get("rel") or "").lower().split()
-            href = (attributes.get("href") or "").strip(_C0_AND_SPACE)
+            rel = attributes.get("rel") or ""
+            rels = frozenset(rel.lower().split())
+            href = (attributes.get("href") or "").strip(C0_AND_SPACE)
             if canonical is None and "canonical" in rels:
                 canonical = href
-            page_type = _PAGE_TYPES.search(attributes.get("type") or "")
-            if page_type and "stylesheet" not in rels and not _REL_LINKS.isdisjoint(rels):
-                hrefs[href] = _PLAIN
+            if _leads_to_page(rels, attributes.get("type") or ""):
+                _add(anchors, href, "link", rel)
+                if (code := attributes.get("hreflang")) and "alternate" in rels and len(alternates) < MAX_HREFLANGS:
+                    alternates.append((code, href))
+        elif kind == _IMAGE:
+            _add_images(anchors, node)
+            if tag_id == _IMG_ID:
+                inline.append(node)
         elif base is None:
             base = node.attrs.get("href")
 
-    base_url = (base and _http_url(url, base)) or url
+    base_url = (base and http_url(url, base)) or url
+    hreflangs += ((code, absolute) for code, href in alternates if (absolute := http_url(base_url, href)))
+    root = tree.root.attributes if tree.root else {}
+    declared = (root.get("lang") or root.get("xml:lang") or language).split(",")[0].strip()[:MAX_LANGUAGE_CHARS]
+    main = main_text(tree, max_text_chars) if wants.main_text and tree.root else ""
+    text = _folded(_visible_text(tree, inline, dropped), max_text_chars)
+    anchors = {href: anchor for href, anchor in anchors.items() if not NO_LINK.match(href)}
     return Page(
         base_url=base_url,
-        hrefs=[href for href in hrefs if not _NO_LINK.match(href)],
-        rels={href: rels for href, rels in hrefs.items() if "" not in rels},
+        hrefs=list(anchors),
+        anchors=anchors,
+        rels={href: anchor.rels for href, anchor in anchors.items() if "" not in anchor.rels and anchor.tag in ("a", "area")},
         title=_folded(title or "", MAX_TITLE_CHARS),
-        text=_folded(_visible_text(tree, inline, dropped), max_text_chars),
-        canonical=_http_url(base_url, canonical) if canonical else None,
+        canonical=http_url(base_url, canonical) if canonical else None,
+        og_url=http_url(base_url, og_url) if og_url else None,
+        hreflang=tuple((code.strip()[:MAX_LANGUAGE_CHARS], absolute) for code, absolute in hreflangs[:MAX_HREFLANGS]),
+        structured=_structured(html) if wants.structured else (),
+        language_declared=declared,
+        language=detect(main or text, declared) if wants.language else "",
+        main_text=main,
         robots=tuple(metas),
+        headings=tuple(filter(None, headings)),
         encoding=encoding,
+        text=text,
     )
 
 
-def _tamed(html: bytes) -> bytes:
-    """`html` without what makes tree building quadratic."""
-    if len(html) > LARGE_BYTES and len(set(_WORD.findall(html))) > MAX_WORDS_LARGE:
-        html = html[:LARGE_BYTES]
-    if len(html) > 4 * MAX_TAGS_NESTED and html.count(b"<") > MAX_TAGS_NESTED:
-        # `<html>` first: unlinking a node walks over the comments in front of the root.
-        html = b"<html>" + _NESTING_TAG.sub(b" <!x", _INLINE_TAG.sub(b"<!", html))
-    else:
-        html = _FORMATTING.sub(b"<span", html)
-    return html if len(html) <= 4 * CUT_BYTES else b"".join(_cut(html))
+def _leads_to_page(rels: frozenset[str], type_: str) -> bool:
+    return not REL_LINKS.isdisjoint(rels) and "stylesheet" not in rels and PAGE_TYPES.search(type_) is not None
 
 
-def _cut(html: bytes) -> list[bytes]:
-    """Pieces of `html` with `_ENDS_ANY_TAG` between: after a line that ends in `>`, else after any `>`."""
-    pieces: list[bytes] = []
-    start = position = separators = 0
-    while len(html) - position > 2 * CUT_BYTES:
-        window_end = position + 2 * CUT_BYTES
-        cut = html.find(b">\n", position + CUT_BYTES, window_end) + 1
-        if not cut and not (cut := html.find(b">", position + CUT_BYTES, window_end) + 1):
-            window = html[position:window_end]
-            separators += len(window) - len(window.translate(None, _SEPARATORS))
-            position = window_end
-            if separators < CUT_BYTES:
-                continue
-            cut = window_end
-        pieces += (html[start:cut], _ENDS_ANY_TAG)
-        start = position = cut
-        separators = 0
-    pieces.append(html[start:])
-    return pieces
+def _add(anchors: dict[str, Anchor], href: str, tag: str, rel: str = "", text: str = "") -> None:
+    """One more link to `href`."""
+    known = anchors.get(href)
+    if known is None:
+        anchors[href] = Anchor(tag, (rel,), text) if rel or text else _BARE[tag]
+    elif (new := rel not in known.rels and len(known.rels) < MAX_RELS) or (text and not known.text):
+        anchors[href] = Anchor(known.tag, (*known.rels, rel) if new else known.rels, known.text or text)
+
+
+def _add_images(anchors: dict[str, Anchor], node: LexborNode) -> None:
+    attrs = node.attrs
+    tag = node.tag or "img"
+    if src := attrs.get("src"):
+        _add(anchors, src.strip(C0_AND_SPACE), tag)
+    for src in srcset_urls(attrs.get("srcset") or ""):
+        _add(anchors, src, tag)
+
+
+def _structured(html: bytes) -> tuple[str, ...]:
+    """Which kinds of structured data there are a sign of inside a tag. Not seen in capitals; seen in comments too."""
+    return tuple(kind for kind, sign in _SIGNS.items() if _in_a_tag(html, sign))
+
+
+def _in_a_tag(html: bytes, sign: bytes) -> bool:
+    position = -1
+    for _ in range(MAX_SIGNS):
+        position = html.find(sign, position + 1)
+        if position < 0:
+            return False
+        earliest = max(0, position - MAX_TAG_BYTES)
+        start = html.rfind(b"<", earliest, position)
+        if start >= 0 and html[start + 1 : start + 2].isalpha() and html.rfind(b">", start, position) < 0:
+            return True
+    return False
 
 
 def _visible_text(tree: LexborHTMLParser, inline: list[LexborNode], dropped: list[LexborNode]) -> str:
@@ -196,23 +253,6 @@ def _visible_text(tree: LexborHTMLParser, inline: list[LexborNode], dropped: lis
 
 def _in_svg(node: LexborNode) -> bool:
     return node.parent is not None and node.parent.tag == "svg"
-
-
-def _refresh_target(content: str) -> str:
-    """URL of a meta refresh: `5; url='/next'`."""
-    match = _REFRESH.match(content.strip())
-    if match is None:
-        return ""
-    target = match[1]
-    return (target[1:].split(target[0], 1)[0] if target[0] in "\"'" else target).strip(_C0_AND_SPACE)
-
-
-def _http_url(base_url: str, href: str) -> str | None:
-    try:
-        url = urljoin(base_url, href.strip(_C0_AND_SPACE))
-    except ValueError:
-        return None
-    return url if url[:8].lower().startswith(("http://", "https://")) else None
 
 
 def _folded(text: str, max_chars: int) -> str:

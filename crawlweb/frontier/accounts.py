@@ -42,7 +42,7 @@ EXPIRY_BYTES = 32  # a key's row in the table of those that expire
 
 FRONT, SEGMENT, EXACT_SET = "front:<k>", "bloom:<layer>:<segment>", "seen:<bucket>"
 OTHERS = Key("not of this crawl", "", "any", "")
-_COUNTED_BY = {"list": "LLEN", "zset": "ZCARD", "hash": "HLEN", "set": "SCARD"}
+_COUNTED_BY = {"list": "LLEN", "zset": "ZCARD", "hash": "HLEN", "set": "SCARD", "stream": "XLEN"}
 _PENDING = (FRONT, "back:<host>", "park:<host>", "wait", "wait:<host> <origin>")
 _SEEN = ("bloom", SEGMENT, "exact", "seen", EXACT_SET)
 _HOST, _HOSTS, _PLACES, _RECORDS = "host:<host>", "hosts:<bucket>", ("ready", "asleep"), "rec:<bucket>"
@@ -147,7 +147,7 @@ class Accounts:
         self._partition = 0
         self._turn = 0
         self._cursors: dict[Redis, int] = {}  # of SCAN
-        self._ours = re.compile(rf"\{{{re.escape(frontier.crawl)}(?::(?:ip:)?\d+)?\}}:(.+)", re.S)
+        self._ours = re.compile(rf"\{{{re.escape(frontier.crawl)}(?::(?:(?:ip|near):)?\d+)?\}}:(.+)", re.S)
         self._pauses_s = itertools.chain((1.0, 4.0), itertools.repeat(SAMPLE_S))
 
     async def keep(self) -> None:

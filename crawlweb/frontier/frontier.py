@@ -35,7 +35,7 @@ from .journal import Journal
 from .keys import ip_shard_key, ip_shard_of, ip_shards, partition_of, partition_prefix
 from .kinds import refuse_foreign_crawl, refuse_foreign_partitions
 from .outage import Outage
-from .rows import Counts, Due, KeptRobots, Lease, Limits, Link, Outcome, Override, ms
+from .rows import Counts, Due, KeptRobots, Lease, Limits, Link, Outcome, Override, error_pages, ms
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -279,7 +279,7 @@ class Frontier:
         if queues and self.see_to:
             self.see_to(partition, [queue.decode(errors="replace") for queue in queues])
         leases = []
-        for token, host_bytes, data, wait_ms, failures, trouble_ms, shown, flags in rows:
+        for token, host_bytes, data, wait_ms, failures, trouble_ms, shown, flags, errors in rows:
             try:
                 host = host_bytes.decode()
                 entry = codec.decode(data, host)
@@ -292,6 +292,7 @@ class Frontier:
             lease = Lease(token.decode(), partition, host, entry, received + wait_ms / 1000, sent + limits.lease_s, failures, trouble_s)
             lease.shown = tuple(_shown(shown, host))
             lease.origin_has_pages, lease.has_permission, lease.others_have_pages = bool(flags & 1), bool(flags & 2), bool(flags & 4)
+            lease.error_shapes, lease.has_real_errors, lease.probed_at = error_pages(errors)
             leases.append(lease)
         if leases and self.run_of(partition) != run:  # the server changed under the call, and did not know it
             await self.complete(partition, [Outcome(lease, "l") for lease in leases])
@@ -339,6 +340,15 @@ class Frontier:
 
     async def records(self, partition: int, keys: Sequence[bytes]) -> list[PageRecord | None]:
         return [_record(data) for data in await self.packed_records(partition, keys)]
+
+    async def records_of(self, places: Sequence[tuple[int, bytes]]) -> list[PageRecord | None]:
+        """Of pages, by partition and key."""
+        by_partition: dict[int, list[bytes]] = defaultdict(list)
+        for partition, key in places:
+            by_partition[partition].append(key)
+        answers = await asyncio.gather(*(self.records(p, keys) for p, keys in by_partition.items()))
+        rows = {p: iter(records) for p, records in zip(by_partition, answers, strict=True)}
+        return [next(rows[partition]) for partition, _ in places]
 
     async def record(self, host: str, key: bytes) -> PageRecord | None:
         """`key`: URL key, or its first 8 bytes."""

@@ -11,8 +11,8 @@ SCHEMA = 2
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One row: `name` after the prefix; `scope` tells the prefix: a partition's `{crawl:p}:`, a shard of
-    addresses' `{crawl:ip:s}:`, the crawl's `{crawl}:`, or, beside a key of start URLs, `{key}:crawl:` (starts.py)."""
+    """One row: `name` after the prefix; `scope` tells the prefix: a partition's `{crawl:p}:`, a shard of addresses' `{crawl:ip:s}:`, of
+    fingerprints `{crawl:near:s}:`, the crawl's `{crawl}:`, or, beside a key of start URLs, `{key}:crawl:` (starts.py)."""
 
     name: str
     scope: str
@@ -95,6 +95,18 @@ KEYS = (
     Key("turns:<address>", "addresses", "zset", "hosts that wait for an address, by the ms of their turn"),
     Key("quarantine", "addresses", "list", "keys of another type that were moved aside: `key \\t name \\t type`, newest first"),
     Key("foreign:<ms>:<key>", "addresses", "any", "such a key"),
+    Key(
+        "near",
+        "fingerprints",
+        "hash",
+        "n<table>: segments of a table; u<table>: entries ever put in; g: which generation of `recent` is filled, r: pages in it",
+    ),
+    Key("minhash:<band>:<segment>", "fingerprints", "string", "pages by a MinHash band, 128 KiB: sets of 4 doc ids (lua/near.lua)"),
+    Key("simhash:<table>:<segment>", "fingerprints", "string", "pages by a part of the SimHash: sets of SimHash and doc id, 8 + 10 bytes"),
+    Key("exact:<hash>:<segment>", "fingerprints", "string", "pages by hash of body or text: sets of 4 bytes of the hash and doc id"),
+    Key("recent:<generation>", "fingerprints", "hash", "doc id → msgpack of what names a page that was looked up lately"),
+    Key("quarantine", "fingerprints", "list", "keys of another type that were moved aside: `key \\t name \\t type`, newest first"),
+    Key("foreign:<ms>:<key>", "fingerprints", "any", "such a key"),
     Key("left", "crawl", "string", "run ids of the servers when the last worker left with nothing under way"),
     Key("meta", "crawl", "hash", "what is equal for all workers of a crawl"),
     Key("scope", "crawl", "set", "hosts or domains of the seeds, where the scope is not `any`"),
@@ -116,6 +128,7 @@ KEYS = (
     Key("pages", "crawl", "set", "8-byte keys of the pages that count, where `max_pages` limits the crawl (lua/pages.lua)"),
     Key("permits", "crawl", "zset", "URL keys that may be fetched under `max_pages`, by expiry, ms"),
     Key("open", "crawl", "zset", "those of `pages` that are not complete yet, by the ms from which on nobody waits for them"),
+    Key("events", "crawl", "stream", "what became of pages: `page.fetched`, newest last, bounded (docs/extending.md)"),
     Key("quarantine", "crawl", "list", "keys of another type that were moved aside: `key \\t name \\t type`, newest first"),
     Key("foreign:<ms>:<key>", "crawl", "any", "such a key"),
     Key("taken", "starts", "zset", "batches of start URLs in workers' hands, by the ms from which another worker takes them over"),
@@ -143,7 +156,7 @@ def is_key_of(crawl: str, key: str) -> bool:
     start URLs is of it, those keys are not."""
     name = re.escape(crawl)
     beside = rf".*\{{.+\}}.*:{name}:(taken|quarantine|batch:[^:]+:\d+|foreign:\d+)$"
-    return re.match(rf"\{{{name}(:(ip:)?\d+)?\}}:|{beside}", key, re.S) is not None
+    return re.match(rf"\{{{name}(:((ip|near):)?\d+)?\}}:|{beside}", key, re.S) is not None
 
 
 def ip_shards(partitions: int) -> int:
@@ -157,3 +170,12 @@ def ip_shard_of(address: str, partitions: int) -> int:
 
 def ip_shard_key(crawl: str, shard: int) -> str:
     return f"{{{crawl}:ip:{shard}}}:ip"
+
+
+def near_shards(partitions: int) -> int:
+    """Shards of the index of fingerprints: one for a server, so that a page's look-up is one step; at most one a band of a MinHash."""
+    return min(16, max(1, partitions // 64))
+
+
+def near_shard_key(crawl: str, shard: int) -> str:
+    return f"{{{crawl}:near:{shard}}}:near"

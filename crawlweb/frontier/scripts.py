@@ -13,8 +13,8 @@ from redis.asyncio import Redis
 from redis.exceptions import NoScriptError
 
 STEPS = (
-    *("enqueue", "lease", "complete", "renew", "hold", "audit", "override", "requeue", "spill", "due", "recall"),
-    *("peek", "ip", "starts", "pages", "typed"),
+    *("enqueue", "lease", "complete", "renew", "hold", "audit", "override", "requeue", "spill", "due", "recall", "peek"),
+    *("ip", "starts", "pages", "events", "near", "typed"),  # outside the partitions
 )
 
 
