@@ -75,7 +75,7 @@ def main() -> None:
     options = parser.parse_args()
     found = events(options.events, random.Random(1))
     with serving(_default_binary()) as server:
-        for batch in (1, 8, 64, 200):
+        for batch in (1, 8, 64, 100):
             rounds = [asyncio.run(measure(server.url, batch, found)) for _ in range(options.rounds)]
             print(f"{batch:4} a call:", *(f"{statistics.median(r[name] for r in rounds):.1f} {name}" for name in rounds[0]), sep="  ")
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from . import __version__
+from .contents import Contents
 from .default_settings import Config
 from .errors import ConfigError, FrontierError, StoreError
 from .frontier.accounts import Accounts
@@ -32,6 +33,7 @@ from .policy.hosts import SUFFIX_LIST_DATE, SUFFIX_LIST_ID, SUFFIX_LIST_OLD_DAYS
 from .policy.priority import front_queue, path_depth
 from .policy.scope import Scope, in_depth, scope_name
 from .records import Entry, Target
+from .recrawls import Recrawls
 from .seeds import SeedSource, SpiderArguments
 from .spill import Spill
 from .starts import Starts, StartUrls
@@ -70,6 +72,7 @@ class Crawl:
     meta: Meta
     worker: Worker
     store: WarcWriter
+    contents: Contents
     uploader: Uploader | None
 
     def __init__(
@@ -128,6 +131,9 @@ class Crawl:
             await self._refuse_what_is_not_ours()
             await self._open_store()
             chunks = await self._agree_on_chunks(explicit)
+            self.contents = await Contents.open(
+                config, self.frontier, self.canonicalizer, lambda work: self.worker.run(work), self.hooks.count
+            )
             if self.uploader:
                 self.uploader.start()
         except (ConfigError, FrontierError):
@@ -178,6 +184,10 @@ class Crawl:
         if self.worker.starts:
             self.worker.run(self.worker.starts.take_forever())
         self.worker.run(self.totals.keep())
+        if config.mode == "continuous":
+            worker = self.worker
+            recrawls = Recrawls(self.frontier, memory, own=worker.own_partitions, ask=worker.ask, count=self.hooks.count)
+            worker.run(recrawls.run_forever())
         if chunks:
             spill = Spill(
                 self.frontier,
@@ -195,6 +205,7 @@ class Crawl:
 
     async def close(self) -> None:
         await self.worker.close()
+        await self.contents.close()
         await self.store.close()
         if self.uploader:
             await asyncio.to_thread(self.uploader.close)
@@ -205,7 +216,7 @@ class Crawl:
                 await self.worker.members.say_left(self._servers.runs)
         await self._leave_redis()
 
-    def add_links(self, targets: list[Target], lease: Lease, ticket: Ticket) -> None:
+    def add_links(self, targets: Sequence[Target], lease: Lease, ticket: Ticket) -> None:
         """Links of a page into the frontier: those in scope, not too deep, not sent a moment ago."""
         parent = lease.entry
         if not self.scope.contains(Target(parent.url, b"", lease.host)):  # a seed that another worker added a moment ago
@@ -213,7 +224,7 @@ class Crawl:
         else:
             self._add_links(targets, parent, ticket)
 
-    def _add_links(self, targets: list[Target], parent: Entry, ticket: Ticket) -> None:
+    def _add_links(self, targets: Sequence[Target], parent: Entry, ticket: Ticket) -> None:
         count, depth = self.hooks.count, parent.depth + 1
         count("links/found", len(targets))
         if not in_depth(depth, self.max_depth):

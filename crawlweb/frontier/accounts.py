@@ -42,7 +42,7 @@ EXPIRY_BYTES = 32  # a key's row in the table of those that expire
 
 FRONT, SEGMENT, EXACT_SET = "front:<k>", "bloom:<layer>:<segment>", "seen:<bucket>"
 OTHERS = Key("not of this crawl", "", "any", "")
-_COUNTED_BY = {"list": "LLEN", "zset": "ZCARD", "hash": "HLEN", "set": "SCARD"}
+_COUNTED_BY = {"list": "LLEN", "zset": "ZCARD", "hash": "HLEN", "set": "SCARD", "stream": "XLEN"}
 _PENDING = (FRONT, "back:<host>", "park:<host>", "wait", "wait:<host> <origin>")
 _SEEN = ("bloom", SEGMENT, "exact", "seen", EXACT_SET)
 _HOST, _HOSTS, _PLACES, _RECORDS = "host:<host>", "hosts:<bucket>", ("ready", "asleep"), "rec:<bucket>"

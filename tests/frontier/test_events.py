@@ -12,6 +12,7 @@ import redis
 from redis.asyncio import Redis
 
 from crawlweb.errors import FrontierError
+from crawlweb.frontier.accounts import Accounts
 from crawlweb.frontier.events import EVENT_BATCH, Events
 from crawlweb.frontier.frontier import Frontier
 from crawlweb.frontier.rows import Limits, PageEvent
@@ -201,6 +202,19 @@ def test_a_key_of_another_type_is_moved_aside_and_no_event_lost(run: Callable[[W
     run(work)
 
 
+@pytest.mark.parametrize(
+    "last", ["99999999999999999-5", "18446744073709551614-18446744073709551615", f"{2**64 - 1}-{2**64 - 2}", f"{2**64 - 1}-{2**64 - 1}"]
+)
+def test_ids_of_others_in_the_stream_stop_no_event(run: Callable[[Work], None], last: str) -> None:
+    async def work(client: Redis) -> None:
+        await client.xadd(STREAM, {"not": "ours"}, id=last)
+        await Worker(client).events.publish([page(1), page(2)])
+        found = [fields.get(b"id", b"").decode() for _, fields in await client.xrange(STREAM)]
+        assert found[-2:] == [page(1).id, page(2).id]
+
+    run(work)
+
+
 def test_a_consumer_group_shares_the_events_and_takes_over_what_a_dead_consumer_had(run: Callable[[Work], None]) -> None:
     async def work(client: Redis) -> None:
         await client.xgroup_create(STREAM, "index", id="0", mkstream=True)  # before there is any event
@@ -241,3 +255,15 @@ def test_a_consumer_that_is_slower_than_the_bound_loses_events_and_can_tell(run:
 
 def _order(entry: bytes) -> tuple[int, ...]:
     return tuple(map(int, entry.split(b"-")))
+
+
+def test_the_account_of_memory_names_the_stream(run: Callable[[Work], None]) -> None:
+    async def work(client: Redis) -> None:
+        worker = Worker(client)
+        await worker.events.publish([page(n) for n in range(300)])
+        account = await Accounts(Frontier(client, "web", 4, "looker")).walk()
+        tally = account.kinds["events"]
+        assert (tally.keys, tally.members) == (1, 300)
+        assert 100 < tally.size_bytes / 300 < 1000
+
+    run(work)
