@@ -78,4 +78,6 @@ def test_every_page_is_in_every_output_of_a_crawl_that_was_killed_and_went_on(fo
         assert not list(folder.glob("*/*.part"))
         fetches = [(row["url_key"], row["fetched_at"]) for row in found["jsonlines"]]
         assert len(set(fetches)) <= len(crawl.pages())
-        assert {row["url"] for row in found["corpus"]} <= pages
+        texts = {row["url"]: row["main_text"] for row in found["jsonlines"]}
+        assert {row["url"]: row["text"] for row in found["corpus"]} == texts
+        assert "" not in texts.values()
