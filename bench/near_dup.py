@@ -39,7 +39,7 @@ from selectolax.lexbor import LexborHTMLParser
 from crawlweb.content import fingerprint as fp
 from crawlweb.content.page import parse_page
 
-WORDS = "market weather today league update offer cookie share member story video print archive service travel mobile".split()
+WORDS = ["market", "weather", "today", "league", "update", "offer", "share", "member", "story", "video", "archive", "service", "travel"]
 LEAST_PARAGRAPHS = 6  # of an article that is edited
 MOST_LISTED = 40
 
@@ -49,11 +49,11 @@ class Text:
     """A main text and what is computed from it."""
 
     fingerprint: fp.Fingerprint
-    hashes: np.ndarray
+    hashes: np.ndarray  # of the shingles, without the title
 
     @classmethod
-    def of(cls, main_text: str) -> Text:
-        return cls(fp.fingerprint(b"", main_text), fp.shingles(fp._normalised(main_text)))
+    def of(cls, main_text: str, title: str = "") -> Text:
+        return cls(fp.fingerprint(b"", main_text, title), fp.shingles(fp._normalised(main_text)))
 
 
 @dataclass(frozen=True)
@@ -94,19 +94,32 @@ def jaccard(a: np.ndarray, b: np.ndarray) -> float:
 
 # Texts
 
+Reader = Callable[[bytes], Text]
 
-def text_of(name: str) -> Callable[[bytes], str]:
-    if name == "main":
-        return lambda html: parse_page(html, "http://site.test/").main_text
-    if name == "visible":
-        return lambda html: parse_page(html, "http://site.test/").text
+
+def reader_of(name: str) -> Reader:
+    """Makes a Text of a page."""
+
+    def title_of(html: bytes) -> str:
+        return parse_page(html, "http://site.test/").title
+
+    if name in ("main", "visible"):
+
+        def read(html: bytes) -> Text:
+            page = parse_page(html, "http://site.test/")
+            return Text.of(page.main_text if name == "main" else page.text, page.title)
+
+        return read
     if name == "trafilatura":
         import trafilatura
 
-        return lambda html: trafilatura.extract(html, include_comments=False) or ""
+        return lambda html: Text.of(trafilatura.extract(html, include_comments=False) or "", title_of(html))
     from resiliparse.extract.html2text import extract_plain_text
 
-    return lambda html: extract_plain_text(html.decode("utf-8", "replace"), main_content=True, links=False, alt_texts=False)
+    def plain(html: bytes) -> str:
+        return extract_plain_text(html.decode("utf-8", "replace"), main_content=True, links=False, alt_texts=False)
+
+    return lambda html: Text.of(plain(html), title_of(html))
 
 
 def files_of(archive: Path) -> Iterator[tuple[str, bytes]]:
@@ -123,8 +136,8 @@ def lines_of(file: Path) -> list[dict]:
 # Pairs that are given
 
 
-def docs_pairs(folder: Path, text: Callable[[bytes], str]) -> Iterator[Pair]:
-    texts = {Path(name).stem: Text.of(text(html)) for name, html in files_of(folder / "docs.tar.zst")}
+def docs_pairs(folder: Path, read: Reader) -> Iterator[Pair]:
+    texts = {Path(name).stem: read(html) for name, html in files_of(folder / "docs.tar.zst")}
     for row in lines_of(folder / "pairs.jsonl"):
         twins = row["same_page"] and row["label"] == "near_dup"
         kind = f"{row['set']}, {'same page' if row['same_page'] else 'other page'}, {row['label']}"
@@ -132,8 +145,8 @@ def docs_pairs(folder: Path, text: Callable[[bytes], str]) -> Iterator[Pair]:
         yield Pair("docs", kind, group, twins, texts[row["a"]], texts[row["b"]])
 
 
-def wiki_pairs(folder: Path, text: Callable[[bytes], str]) -> Iterator[Pair]:
-    texts = {Path(name).name: Text.of(text(html)) for name, html in files_of(folder / "html.tar.zst")}
+def wiki_pairs(folder: Path, read: Reader) -> Iterator[Pair]:
+    texts = {Path(name).name: read(html) for name, html in files_of(folder / "html.tar.zst")}
     for row in lines_of(folder / "pairs.jsonl"):
         yield Pair("wiki", row["variant"], row["article"], bool(row["label"]), texts[row["page_a"]], texts[row["page_b"]])
 
@@ -200,6 +213,16 @@ def templated(title: str, paragraphs: list[str], template: int) -> str:
     )
 
 
+def in_page(html: str, paragraphs: list[str]) -> str:
+    """A real page with other paragraphs in the place of its own."""
+    tree = LexborHTMLParser(html)
+    own = [node for node in tree.css("p") if len(" ".join(node.text().split())) >= 80]
+    for node in own[1:]:
+        node.decompose()
+    own[0].replace_with("PARAGRAPHS-OF-THE-OTHER")
+    return (tree.html or "").replace("PARAGRAPHS-OF-THE-OTHER", "".join(f"<p>{p}</p>" for p in paragraphs))
+
+
 def translated(paragraphs: list[str]) -> list[str]:
     """Every word another one, the same for the same; numbers and names stay."""
 
@@ -222,28 +245,30 @@ def article_of(html: str) -> tuple[str, list[str]]:
     return (title.text().strip() if title else "").replace("<", "&lt;"), kept
 
 
-def edited_pairs(pages: list[tuple[str, str]], text: Callable[[bytes], str], seed: int) -> Iterator[Pair]:
+def edited_pairs(pages: list[tuple[str, str]], read: Reader, seed: int) -> Iterator[Pair]:
     """Kinds of change: those of the page itself, then those that make a page of its paragraphs."""
 
-    def read(html: str) -> Text:
-        return Text.of(text(html.encode("utf-8", "replace")))
+    def text(html: str) -> Text:
+        return read(html.encode("utf-8", "replace"))
 
     articles = [(name, html, *article_of(html)) for name, html in pages]
-    for (name, html, title, paragraphs), (_, _, other_title, other_paragraphs) in itertools.pairwise(articles):
+    for (name, html, title, paragraphs), (_, other_html, other_title, other_paragraphs) in itertools.pairwise(articles):
         rng = random.Random(f"{seed} {name}")
-        original = read(html)
+        original = text(html)
         for change in (timestamps, adverts, tokens, navigation, corrected):
-            yield Pair("edits", change.__name__, name, True, original, read(change(html, rng)))
-        print_version = read(printed(title, paragraphs))
+            yield Pair("edits", change.__name__, name, True, original, text(change(html, rng)))
+        print_version = text(printed(title, paragraphs))
         template = rng.randrange(10**6)
-        in_template = read(templated(title, paragraphs, template))
+        in_template = text(templated(title, paragraphs, template))
         made: list[tuple[str, bool, Text, Text]] = [
             ("print version", True, in_template, print_version),
-            ("template change", True, read(templated(title, paragraphs, template + 1)), in_template),
-            ("last paragraph cut", True, print_version, read(templated(title, paragraphs[:-1], template))),
-            ("teaser: first third", False, in_template, read(templated(title, paragraphs[: len(paragraphs) // 3], template))),
-            ("translated", False, in_template, read(templated(title, translated(paragraphs), template))),
-            ("other article, same template", False, in_template, read(templated(other_title, other_paragraphs, template))),
+            ("template change", True, text(templated(title, paragraphs, template + 1)), in_template),
+            ("last paragraph cut", True, print_version, text(templated(title, paragraphs[:-1], template))),
+            ("on another real page", True, print_version, text(in_page(other_html, paragraphs))),
+            ("other article, same real page", False, original, text(in_page(html, other_paragraphs))),
+            ("teaser: first third", False, in_template, text(templated(title, paragraphs[: len(paragraphs) // 3], template))),
+            ("translated", False, in_template, text(templated(title, translated(paragraphs), template))),
+            ("other article, same template", False, in_template, text(templated(other_title, other_paragraphs, template))),
         ]
         for kind, twins, a, b in made:
             yield Pair("edits", kind, name, twins, a, b)
@@ -361,7 +386,7 @@ def draw_curves(pairs: list[Pair], file: Path) -> None:
         axis.grid(alpha=0.3)
     axes[0].legend(loc="lower left")
     figure.tight_layout()
-    figure.savefig(file, metadata={"Date": None})
+    figure.savefig(file, metadata={"Date": None, "Creator": None})
 
 
 def report_numbers(pairs: list[Pair]) -> None:
@@ -389,10 +414,10 @@ def report_numbers(pairs: list[Pair]) -> None:
 def report_estimates(folder: Path) -> None:
     """Against the exact Jaccard of word 5-grams of the visible text that the data give."""
     tokens, fp.SHINGLE_TOKENS = fp.SHINGLE_TOKENS, 5
-    visible = text_of("visible")
+    visible = reader_of("visible")
     texts, sketches = {}, {}
     for name, html in files_of(folder / "docs.tar.zst"):
-        hashes = texts[Path(name).stem] = fp.shingles(fp._normalised(visible(html)))
+        hashes = texts[Path(name).stem] = visible(html).hashes
         sketch = datasketch.MinHash(64, seed=1)
         sketch.update_batch([value.tobytes() for value in hashes])
         sketches[Path(name).stem] = sketch
@@ -443,12 +468,11 @@ def report_articles(folder: Path) -> None:
 def report_all_pages(texts: dict[str, Text], urls: dict[str, str]) -> None:
     found = near_pairs(texts)
     bare = {name: re.sub(r"^https?://(www\.)?|[?#].*$|/$", "", url) for name, url in urls.items()}
-    other = {pair: seen for pair, seen in found.items() if not bare.get(pair[0]) or bare.get(pair[0]) != bare.get(pair[1])}
-    print(
-        f"\nall pairs of {len(texts)} pages: {len(found)} found, {len(found) - len(other)} of one URL; the others (Jaccard, votes, Hamming):"
-    )
+    other = {pair: seen for pair, seen in found.items() if bare[pair[0]] != bare[pair[1]]}
+    print(f"\nall pairs of {len(texts)} pages: {len(found)} found, {len(found) - len(other)} of one URL")
+    print("the others: Jaccard, votes and Hamming")
     for (a, b), seen in sorted(other.items())[:MOST_LISTED]:
-        print(f"  {jaccard(texts[a].hashes, texts[b].hashes):.2f} {seen}  {urls.get(a) or a}  {urls.get(b) or b}")
+        print(f"  {jaccard(texts[a].hashes, texts[b].hashes):.2f} {seen}  {urls[a][:90]}  {urls[b][:90]}")
 
 
 def report_cpu(rounds: int = 15) -> None:
@@ -503,7 +527,7 @@ def main() -> None:
     report_cpu()
     if not options.data:
         return
-    text = text_of(options.text)
+    read = reader_of(options.text)
     near_dup = options.data / "g_near_dup"
     urls = {}
     with gzip.open(options.data / "e_html_pages" / "index.jsonl.gz", "rt") as index:
@@ -512,15 +536,16 @@ def main() -> None:
     all_texts, articles = {}, []
     for archive in sorted((options.data / "e_html_pages").glob("*.tar.zst")):
         for name, html in files_of(archive):
-            all_texts[name] = Text.of(text(html))
+            if urls.get(name):
+                all_texts[name] = read(html)
             articles.append((name, html))
     random.Random(options.seed).shuffle(articles)
     readable = ((name, html.decode("utf-8", "replace")) for name, html in articles)
     chosen = list(itertools.islice((page for page in readable if len(article_of(page[1])[1]) >= LEAST_PARAGRAPHS), options.pages + 1))
     pairs = [
-        *docs_pairs(near_dup, text),
-        *wiki_pairs(near_dup / "wiki_variants", text),
-        *edited_pairs(chosen, text, options.seed),
+        *docs_pairs(near_dup, read),
+        *wiki_pairs(near_dup / "wiki_variants", read),
+        *edited_pairs(chosen, read, options.seed),
     ]
     print(f"text: {options.text}; {fp.SHINGLE_TOKENS} tokens a shingle, {fp.BANDS} bands of {fp.ROWS}")
     report_pairs(pairs)

@@ -139,7 +139,7 @@ async def run(options: argparse.Namespace, folder: str) -> None:
         print(f"complete of {BATCH} {name}: p50 {took[len(took) // 2]:.2f} ms, p99 {took[int(len(took) * 0.99)]:.2f}, most {took[-1]:.2f}")
     pair = [pages.encode(bench.record(i, 1e9), bench.host(i), 5, 3) for i in range(20_000)]
     begun = time.process_time()
-    for i, data in enumerate(pair):
+    for data in pair:
         pages.decode(data)
     decoded = time.process_time() - begun
     some = [bench.record(i, 1e9) for i in range(20_000)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 
@@ -114,7 +114,7 @@ class PageVersion:
 class About:
     """What is known of a page when its exchange goes to the WARC."""
 
-    outlinks: Sequence[tuple[str, str, str, str]] = ()  # URL, source tag, rel, anchor text
+    outlinks: Collection[tuple[str, str, str, str]] = ()  # URL, source tag, rel, anchor text
     fields: Sequence[tuple[str, str]] = ()  # names and values for the metadata record
     earlier: Earlier | None = None  # the same page: what a 304 refers to, and a 200 with the same payload
     near_duplicate_of: Earlier | None = None  # another page, whose body is enough: this one's is not stored

@@ -21,12 +21,19 @@ STATS = {
     "crawlweb/links/out_of_scope": "links outside the scope",
     "crawlweb/links/too_deep": "links beyond max_depth",
     "crawlweb/links/nofollow": "links that must not be followed: rel, meta robots, X-Robots-Tag",
+    "crawlweb/soft_404": "pages of status 200 that are error pages",
+    "crawlweb/duplicates/<kind>": (
+        "pages whose content another one has: exact, near; or that say so, and are believed: declared. Which of them counts: "
+        "policy/duplicates.py"
+    ),
+    "crawlweb/duplicates/skipped": "pages that gave no item because they are copies",
     "crawlweb/noindex": "pages that gave no item because they say noindex",
     "crawlweb/links/invalid": "links that are no http or https URL, or too long",
     "crawlweb/links/repeated": "links whose key the page had before",
     "crawlweb/redirects": "redirects put into the frontier",
     "crawlweb/redirects/known": "redirects to a page that was known: an alias of it now",
     "crawlweb/siblings": "URLs that were not found, whose other spelling is tried",
+    "crawlweb/probes": "requests for a path that cannot be there, to know the host's error page (`CRAWLWEB_PROBE_DAYS`)",
     "crawlweb/refusals": "pages that look like a refusal: 403, a captcha, nothing (policy/refusals.py)",
     "crawlweb/ip/refused": "leases given back because their address had no turn free",
     "crawlweb/redirects/<why>": "redirects not followed: too_many, loop, invalid, out_of_scope",
@@ -66,6 +73,8 @@ STATS = {
     "crawlweb/spill/failed": "tries to write or read such a file that failed and will be repeated",
     "crawlweb/spill/unreadable": "entries lost with such a file that is missing or corrupt",
     "crawlweb/spill/deleted": "such files deleted an hour after their last use",
+    "crawlweb/recrawls/queued": "pages that were due and are in their hosts' queues again",
+    "crawlweb/recrawls/stale": "keys in lists of due pages whose page was fetched again meanwhile, or had been queued",
     "crawlweb/redis/calls": "calls to Redis",
     "crawlweb/redis/restarts": "times that a Redis server was found to be started again, or replaced, and was told the last seconds again",
     "crawlweb/redis/calls_per_s": "calls a second, of the last 5 s (`CRAWLWEB_REDIS_CALLS_PER_S`)",

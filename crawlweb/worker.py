@@ -22,7 +22,7 @@ from .frontier.members import Members
 from .frontier.memory import MemoryWatch
 from .frontier.meta import Meta
 from .frontier.rows import Lease, Link, Outcome
-from .job import ROBOTS_FOR, Job, robots_requested
+from .job import ROBOTS_FOR, Job, check_probe, robots_requested
 from .limit import PageLimit
 from .outbox import FLUSH_S, Outbox, Told
 from .pace import Pace
@@ -312,6 +312,7 @@ class Worker:
         origin = robots.origin_of(lease.entry.url)
         job = Job(lease, origin, robots_host=lease.host)
         try:
+            check_probe(lease.entry.request)
             elsewhere = robots_requested(lease.entry.request)
         except ValueError:
             self._count("quarantined")
@@ -485,6 +486,13 @@ class Worker:
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
         self._spawn(work)
+
+    def own_partitions(self) -> list[int]:
+        return self._rota.own
+
+    def ask(self, p: int) -> None:
+        """Something is in a partition."""
+        self._ask(p, 0)
 
     def _spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task = asyncio.ensure_future(work)

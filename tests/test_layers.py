@@ -28,7 +28,9 @@ MIDDLE = tuple(
         "rulebook",
         "crawl",
         "outcome",
+        "probes",
         "recovery",
+        "recrawls",
         "seeds",
         "spill",
         "share",
@@ -36,6 +38,9 @@ MIDDLE = tuple(
         "pace",
         "starts",
         "duplicates",
+        "analysis",
+        "parsers",
+        "contents",
     )
 )
 LIBRARIES = "libraries"  # whatever is installed, but not Scrapy and what belongs to it

@@ -150,7 +150,7 @@ def counted() -> Iterator[str]:
 
 
 def test_every_stat_that_is_counted_is_in_the_table_and_the_other_way_round() -> None:
-    names = {name for name in counted() if re.fullmatch(r"[a-z_]+(/([a-z_]+|<>))*", name)}
+    names = {name for name in counted() if re.fullmatch(r"[a-z0-9_]+(/([a-z0-9_]+|<>))*", name)}
     rows = {name.removeprefix("crawlweb/") for name in STATS}
     assert unmatched(names, rows) == ([], [])
 

@@ -3,7 +3,8 @@
 # That something is not there, or not for the visitor; found anywhere in what is read, within words too.
 PHRASES = """
 en page not found|not found|cannot be found|can't be found|could not be found|couldn't be found|can't find|couldn't find
-en could not find|cannot find|was not found|wasn't found|unable to find|does not exist|doesn't exist|no longer exists|no longer here|not exist
+en could not find|cannot find|was not found|wasn't found|unable to find|does not exist|doesn't exist|no longer exists|no longer here
+en not exist
 en no longer available|isn't available|is not available|page unavailable|page is unavailable|temporarily unavailable
 en service unavailable|currently unavailable|has been removed|been deleted|might have been moved|may have been moved|has expired
 en listing has ended|access denied|access forbidden|permission denied|forbidden|don't have permission|not authorized|unauthorized
@@ -14,6 +15,11 @@ en account suspended|has been suspended|domain is for sale|domain is parked|park
 en checking your browser|verify you are human|security check|are you a robot|no products were found|no longer accepting
 en no longer active|invalid url|wrong url|wrong turn|fatal error|database connection|got lost|requested url|lost in space
 en under maintenance|out of service|too many requests|file or directory not found|there isn't a
+en can't seem to find|does not appear to exist|doesn't seem to exist|isn't here|is not here|no page here|you seem to be lost|you're lost
+en you are lost|nothing to see here|reached a dead end|are not the droids|aren't the droids|not the web page you are looking for|hit a route
+en page has moved|page may have moved|was moved or deleted|removed or renamed|moved or removed|you tried to reach|whitelabel error
+en cannot get /|default backend|website unavailable|site unavailable|domain not configured|cannot be displayed|runtime error|proxy error
+en web server is down|connection timed out|host error|origin is unreachable|unreachable|establishing a database connection
 de nicht gefunden|existiert nicht|nicht existiert|existiert leider nicht|existiert auf dem server nicht|nicht vorhanden
 de nicht mehr verfügbar|nicht verfügbar|nicht erreichbar|wurde entfernt|wurde gelöscht|zugriff verweigert|zugriff verboten
 de kein zugriff|keine berechtigung|nicht erlaubt|interner serverfehler|serverfehler|fehlerseite|fehler aufgetreten
@@ -110,8 +116,8 @@ bn পাওয়া যায়নি|খুঁজে পাওয়া|ব�
 
 # What it is, and what else such titles and headings say: counts only beside a phrase or a status.
 WORDS = """
-the this that page pages url address file document object resource site website server content link request requested error errors
-http https status code sorry oops ooops whoops uh oh hmm ouch your you we our were was is are it be to for on here at looking trying
+the this that looks like seems page pages url address file document object resource site website server content link request requested error
+errors http https status code sorry oops ooops whoops uh oh hmm ouch your you we our were was is are it be to for on here at looking trying
 searching view by of a an or and has been but with whatever that's what seite webseite objekt dokument datei fehler adresse die der
 das diese angeforderte leider gesuchte wurde ist auf unserem objet ressource fichier erreur serveur la le cette que vous cherchez
 recherchez demandée desole oups página pagina objeto recurso archivo documento servidor lo sentimos ups esta el buscas solicitada

@@ -62,7 +62,7 @@ class _Reader:
         self.html: list[str] = []
         self.title = self.base = self.language = ""
         self._events = self._depth = 0
-        self._containers: list[dict[str, str]] = [{}]  # open ones: links with their rels, and "" for the title
+        self._containers: list[tuple[int, dict[str, str]]] = [(1, {})]  # open ones: depth, links with their rels, title as ""
         self._field = ""  # that is being read
         self._field_depth = 0
         self._pieces: list[str] = []
@@ -74,19 +74,21 @@ class _Reader:
         if self._depth == 1:
             self.base, self.language = attributes.get(_XML + "base", ""), attributes.get(_XML + "lang", "")
         name = _NAMES.get(tag)
+        in_place = self._depth == self._containers[-1][0] + 1  # not the title of an image
         if self._field:
             if not name:  # XHTML
                 self._pieces.append(" ")
                 return
             self._end_field()  # it was left open
+            in_place = True
         if name in _CONTAINERS:
-            self._containers.append({})
+            self._containers.append((self._depth, {}))
             if name in _ENTRIES:
                 self._link(attributes.get(_ABOUT, ""))
         elif name == "link" and "href" in attributes:
             if PAGE_TYPES.search(attributes.get("type", "")) and attributes.get("rel", "alternate") in _RELS:
                 self._link(attributes["href"], attributes.get("rel", ""))
-        elif name and not (name == "guid" and attributes.get("isPermaLink", "").lower() == "false"):
+        elif name and in_place and not (name == "guid" and attributes.get("isPermaLink", "").lower() == "false"):
             self._field, self._field_depth, self._pieces, self._chars = name, self._depth, [], 0
 
     def data(self, text: str) -> None:
@@ -113,7 +115,7 @@ class _Reader:
         value = "".join(self._pieces).strip(C0_AND_SPACE)
         if field == "title":
             title = _folded(unescape(value), MAX_TITLE_CHARS)
-            self._containers[-1].setdefault("", title)
+            self._containers[-1][1].setdefault("", title)
             self.title = self.title or title
             self.html.append(f"<p>{escape(title)}</p>")
         elif field == "link" or (field == "guid" and value[:8].lower().startswith(("http://", "https://"))):
@@ -125,10 +127,10 @@ class _Reader:
 
     def _link(self, href: str, rel: str = "") -> None:
         if not NO_LINK.match(href := href.strip(C0_AND_SPACE)):
-            self._containers[-1].setdefault(href, rel)
+            self._containers[-1][1].setdefault(href, rel)
 
     def _end_container(self) -> None:
-        links = self._containers.pop()
+        _, links = self._containers.pop()
         title = links.pop("", "")[:MAX_ANCHOR_CHARS]
         for href, rel in links.items():
             self.anchors.setdefault(href, Anchor("link", (rel,), title))

@@ -27,7 +27,8 @@ SHINGLE_TOKENS = 4
 BANDS = 16
 ROWS = 4
 LEAST_SHINGLES = 40  # different ones; a shorter text has no sketches
-VOTES_LEAST = 5
+TITLED_CHARS = 800  # shorter texts count together with the title
+VOTES_LEAST = 6
 HAMMING_MOST = 3
 MAX_SHINGLED_CHARS = 200_000  # what follows takes no part in the sketches
 SIMHASH_SAMPLE = 2_048  # lowest shingle hashes that vote in a SimHash
@@ -76,18 +77,20 @@ _PROBED = (_mixed(np.arange(1, _BINS * _PROBES + 1, dtype=np.uint64) * np.uint64
 _BAND_SEEDS: _Hashes = _mixed(np.arange(1, BANDS + 1, dtype=np.uint64))
 
 
-def fingerprint(body: bytes, main_text: str, *, minhash: bool = True, simhash: bool = True) -> Fingerprint:
-    """Of a page. Raises nothing, whatever the text; time grows with the length, at most as its square over 256 characters.
+def fingerprint(body: bytes, main_text: str, title: str = "", *, minhash: bool = True, simhash: bool = True) -> Fingerprint:
+    """Of a page. Raises nothing, whatever it is; takes time in proportion to the lengths.
 
     The body is compared without white space and without comments of up to `MAX_COMMENT_BYTES` (they tell when a page was
-    made, and by whom); the text as NFKC, in one case, white space folded.
+    made, and by whom); the text as NFKC, in one case, white space folded. What is found as the main text of a page without
+    any is a notice that other pages of the site have too: texts of less than `TITLED_CHARS` are alike only under one title.
     """
     text = _normalised(main_text)
+    heading = _normalised(title) if len(text) < TITLED_CHARS else ""
     body_hash = _hash(_without_comments(body).translate(None, _WHITE))
-    text_hash = _hash(text.encode("utf-8", "surrogatepass")) if text else b""
+    text_hash = _hash(f"{heading}\0{text}".encode("utf-8", "surrogatepass")) if text else b""
     if not (minhash or simhash):
         return Fingerprint(body_hash, text_hash)
-    hashes = shingles(text)
+    hashes = shingles(text, heading)
     if hashes.size < LEAST_SHINGLES:
         return Fingerprint(body_hash, text_hash)
     return Fingerprint(
@@ -117,8 +120,9 @@ def is_near(a: Fingerprint, b: Fingerprint, votes_least: int = VOTES_LEAST, hamm
     return a.simhash is not None and b.simhash is not None and hamming(a.simhash, b.simhash) <= hamming_most
 
 
-def shingles(text: str) -> _Hashes:
-    """Hashes of the different shingles of a normalised text, ascending. A text of fewer tokens than a shingle has none."""
+def shingles(text: str, heading: str = "") -> _Hashes:
+    """Hashes of the different shingles of a normalised text, ascending; others under another heading. A text of fewer tokens
+    than a shingle has none."""
     text = text[:MAX_SHINGLED_CHARS]
     if text.isascii():
         points = np.frombuffer(text.encode(), np.uint8)
@@ -140,6 +144,8 @@ def shingles(text: str) -> _Hashes:
     rows = tokens[:last]
     for offset in range(1, SHINGLE_TOKENS):
         rows = rows * _STEP + tokens[offset : last + offset]
+    if heading:
+        rows = rows ^ np.frombuffer(_hash(heading.encode("utf-8", "surrogatepass")), "<u8")
     hashes = _mixed(rows)
     hashes.sort()
     return hashes[np.concatenate(((True,), hashes[1:] != hashes[:-1]))]

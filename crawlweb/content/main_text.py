@@ -15,33 +15,35 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 from itertools import compress
-from typing import NamedTuple
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 MAX_HINT_CHARS = 300  # of a class and an id
 FLAT_MARK = "x"  # comments that stand for block elements where `page` has flattened a tree
+MAX_PLAIN_NAMES = 20_000  # remembered by a process
 MAX_EXCUSED = 8  # boilerplate words of one page
 
 LONG = 160  # units of a block that is text for itself
 MEDIUM = 50  # … that is text with the end of a sentence, or beside text
-FEW = 200  # less main text than this is no main text: a list, a form, a shop
+FEW = 400  # a page with less main text is a list, a form, a shop: all its text counts
 MAX_LINKED = 0.35  # of a block of text
 MAX_LINKED_SHORT = 0.5  # of a short block between blocks of text
 MAX_LINKED_PARAGRAPH, MIN_UNLINKED_PARAGRAPH = 0.6, 40
 LEAST, LEAST_SHARE = 300, 0.3  # running text that must be left when boilerplate is gone: units, or share of the page's
-LEAST_SURE = 150  # … when what is gone is surely boilerplate: an article may have any number of comments
+LEAST_BESIDE_SURE, LEAST_OF_SURE = 150, 200  # … beside sure boilerplate, or it is none if it has so much: an article may have any comments
 MOST_SHARE = 0.5  # of running text: a region that holds more is where the content is
 
-_DROPPED, _BOUNDARY, _PARAGRAPH, _HEADING, _BLOCK, _ASIDE, _MAIN, _ARTICLE, _LINK, _BREAK, _INLINE = range(11)
+_DROPPED, _BOUNDARY, _PARAGRAPH, _HEADING, _BLOCK, _ASIDE, _FOOTER, _MAIN, _ARTICLE, _LINK, _BREAK, _INLINE = range(12)
 _TAGS_BY_KIND = {
     _DROPPED: "script style noscript template svg math select button iframe object embed canvas audio video map textarea input "
     "datalist dialog noembed noframes head title progress meter nav menu label rp rt",
-    _BOUNDARY: "address dd dt figcaption hr li pre tr thead tfoot th caption summary legend hgroup search",
-    _BLOCK: "div section ul ol dl table tbody td form fieldset header figure details center",
+    _BOUNDARY: "address caption center dd details dl dt fieldset figcaption figure hgroup hr legend li pre search summary table tbody td "
+    "tfoot th thead tr",
+    _BLOCK: "div section ul ol form header",
     _PARAGRAPH: "p blockquote",
     _HEADING: "h1 h2 h3 h4 h5 h6",
-    _ASIDE: "footer aside",
+    _ASIDE: "aside",
+    _FOOTER: "footer",
     _MAIN: "main",
     _ARTICLE: "article",
     _LINK: "a",
@@ -50,8 +52,10 @@ _TAGS_BY_KIND = {
 _ANY_TREE = LexborHTMLParser("<p>x<!---->")
 _KINDS = {_ANY_TREE.create_node(tag).tag_id: kind for kind, tags in _TAGS_BY_KIND.items() for tag in tags.split()}
 _TEXT, _COMMENT = (node.tag_id for node in _ANY_TREE.css("p")[0].traverse(include_text=True) if not node.is_element_node)
+_IN_LINK = (_LINK, 0)  # in place of a block's kind and region
 
 _BODY_LEVEL, _MAIN_LEVEL, _ARTICLE_LEVEL, _TEXT_LEVEL = range(4)  # how narrowly a region names the content
+_WORDS_BY_KIND = {_ASIDE: "aside", _FOOTER: "footer"}
 _LEVELS_BY_KIND = {_MAIN: _MAIN_LEVEL, _ARTICLE: _ARTICLE_LEVEL}
 _BOILERPLATE_ROLES = frozenset(("navigation", "contentinfo", "banner", "complementary", "search", "dialog", "menu"))
 _BOILERPLATE = re.compile(
@@ -66,28 +70,29 @@ _BOILERPLATE = re.compile(
 _BOILERPLATE_END = re.compile("(?:foot|footer|sidebar|bar|nav|navbox|menu|banner)s?$")
 _HIDDEN = re.compile(r"display\s*:\s*none", re.IGNORECASE)
 _SURE = _BOILERPLATE_ROLES | {  # words that are excused last
-    *("comment", "comments", "sidebar", "footer", "aside", "hidden", "cookie", "consent", "gdpr", "related", "recommend")
+    *("comment", "comments", "sidebar", "footer", "aside", "hidden", "cookie", "consent", "gdpr", "copyright", "related", "recommend")
 }
-_CONTENT = re.compile(r"(?:article|entry|post|story)(?:body|content|text|copy)|bodytext|fulltext|bodycopy")
-_OF, _WHAT = frozenset(("article", "entry", "post", "story")), frozenset(("body", "content", "text", "copy"))
+_NEVER_TEXT = {"cookie", "consent", "gdpr", "footer", "contentinfo", "copyright"}
+_OF, _WHAT = 1, 2  # content is what is named by both: post-content
+_CONTENT = {
+    **dict.fromkeys(("article", "entry", "post", "story"), _OF),
+    **dict.fromkeys(("body", "content", "text", "copy"), _WHAT),
+    **{
+        of + what: _OF | _WHAT
+        for of in ("article", "entry", "post", "story", "body", "full")
+        for what in ("body", "content", "text", "copy")
+    },
+}
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")  # of camelCase too
+_plain_names: set[str] = set()  # parts of classes and ids that say nothing: most
 
 _WIDE = re.compile("[\u1100-\u11ff\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]")
 _SENTENCE_END = re.compile(r"""[.!?…:;。！？।۔։]["'”’»)\]」』）]*$""")
 
 
-class _Region(NamedTuple):
-    parent: int  # index; a parent stands before its children
-    word: str  # that names it as boilerplate, or ""
-    level: int  # of content
-
-
-class _Block(NamedTuple):
-    text: str  # white space folded, not empty
-    units: int
-    linked: float  # share of its characters that stand in links
-    kind: int  # of the element that began last
-    region: int  # index
+# Tuples, not classes: a page has some 140 blocks and 50 regions, and half a millisecond.
+_Block = tuple[str, int, float, int, int]  # text, units, share of its characters in links, kind of the element, index of the region
+_Region = tuple[int, str, int]  # index of the parent (which stands before), word that names it as boilerplate or "", level of content
 
 
 def main_text(tree: LexborHTMLParser, max_chars: int = 1_000_000) -> str:
@@ -99,42 +104,38 @@ def main_text(tree: LexborHTMLParser, max_chars: int = 1_000_000) -> str:
         return ""
     blocks, regions = _cut(tree.body)
     kept = _kept(blocks, *_content_of(blocks, regions))
-    return "\n".join(block.text for block in compress(blocks, kept))[:max_chars]
+    return "\n".join([text for text, *_ in compress(blocks, kept)])[:max_chars]
 
 
 def _cut(body: LexborNode) -> tuple[list[_Block], list[_Region]]:
-    blocks: list[_Block] = []
-    regions = [_Region(0, "", _BODY_LEVEL)]
-    pieces: list[str] = []
-    linked_chars = 0
-    kind, region, in_link = _BLOCK, 0, False
-
-    def end_block() -> None:
-        nonlocal linked_chars
-        if text := " ".join("".join(pieces).split()):
-            units = len(text) if text.isascii() else len(text) + 2 * len(_WIDE.findall(text))
-            blocks.append(_Block(text, units, linked_chars / len(text), kind, region))
-        pieces.clear()
-        linked_chars = 0
-
-    outer: list[tuple[LexborNode | None, int, int, bool, bool]] = []
+    regions: list[_Region] = [(0, "", _BODY_LEVEL)]
+    cuts: list[tuple[list[str], int, int, int]] = []
+    pieces: list[str] = []  # of the block; the first is not only space
+    linked_chars = links = region = 0
+    kind = _BLOCK
+    outer: list[tuple[LexborNode | None, tuple[int, int] | None]] = []  # what comes after an element, and kind and region of a block's
     kind_of = _KINDS.get
     node = body.first_child
     while node is not None or outer:
         if node is None:
-            node, outer_kind, outer_region, in_link, is_inline = outer.pop()
-            if not is_inline:
-                if pieces:
-                    end_block()
-                kind, region = outer_kind, outer_region
+            node, block = outer.pop()
+            if block is None:
+                continue
+            if block is _IN_LINK:
+                links -= 1
+                continue
+            if pieces:
+                cuts.append((pieces, linked_chars, kind, region))
+                pieces, linked_chars = [], 0
+            kind, region = block
             continue
         tag = node.tag_id
         if tag == _TEXT:
             text = node.text_content or ""
-            if not text.isspace():
+            if stripped := text.strip():
                 pieces.append(text)
-                if in_link:
-                    linked_chars += len(text.strip())
+                if links:
+                    linked_chars += len(stripped)
             elif pieces:
                 pieces.append(" ")
             node = node.next
@@ -142,70 +143,92 @@ def _cut(body: LexborNode) -> tuple[list[_Block], list[_Region]]:
         of_tag = kind_of(tag, _INLINE)
         if of_tag == _DROPPED:
             node = node.next
-        elif of_tag >= _LINK:
-            if (child := node.first_child) is not None:
-                outer.append((node.next, kind, region, in_link, True))
-                in_link = in_link or of_tag == _LINK
-                node = child
-            else:
-                if of_tag == _BREAK:
-                    pieces.append(" ")
-                elif pieces and tag == _COMMENT and (node.comment_content or "").startswith(FLAT_MARK):
-                    end_block()
-                node = node.next
+            continue
+        ends_block = of_tag < _LINK or (tag == _COMMENT and (node.comment_content or "").startswith(FLAT_MARK))
+        if ends_block and pieces:
+            cuts.append((pieces, linked_chars, kind, region))
+            pieces, linked_chars = [], 0
+        child = node.first_child
+        if child is None:
+            if of_tag == _BREAK and pieces:
+                pieces.append(" ")
+            node = node.next
+            continue
+        if of_tag == _INLINE:
+            outer.append((node.next, None))
+        elif of_tag == _LINK:
+            outer.append((node.next, _IN_LINK))
+            links += 1
         else:
-            if pieces:
-                end_block()
-            if (child := node.first_child) is not None:
-                outer.append((node.next, kind, region, in_link, False))
-                if of_tag >= _BLOCK and (named := _region_of(node, of_tag, region, regions[region].level)):
-                    region = len(regions)
-                    regions.append(named)
-                kind = of_tag
-                node = child
-            else:
-                node = node.next
-    end_block()
+            outer.append((node.next, (kind, region)))
+            kind = of_tag
+            if of_tag >= _BLOCK and (named := _region_of(node, of_tag, region, regions[region][2])):
+                region = len(regions)
+                regions.append(named)
+        node = child
+    if pieces:
+        cuts.append((pieces, linked_chars, kind, region))
+    blocks = []
+    for pieces, linked_chars, kind, region in cuts:
+        text = " ".join("".join(pieces).split())
+        units = len(text) if text.isascii() else len(text) + 2 * len(_WIDE.findall(text))
+        blocks.append((text, units, linked_chars / len(text), kind, region))
     return blocks, regions
 
 
 def _region_of(node: LexborNode, kind: int, parent: int, level: int) -> _Region | None:
+    if word := _WORDS_BY_KIND.get(kind):
+        return parent, word, level
     if kind != _BLOCK:
-        return _Region(parent, "aside", level) if kind == _ASIDE else _Region(parent, "", max(level, _LEVELS_BY_KIND[kind]))
+        return parent, "", max(level, _LEVELS_BY_KIND[kind])
     attributes = node.attributes
     if not attributes:
         return None
-    if (role := attributes.get("role")) in _BOILERPLATE_ROLES:
-        return _Region(parent, role or "", level)
-    if "hidden" in attributes or _HIDDEN.search(attributes.get("style") or ""):
-        return _Region(parent, "hidden", level)
-    hint = f"{attributes.get('class') or ''} {attributes.get('id') or ''}"
-    word, is_content = _read_hint(hint[:MAX_HINT_CHARS]) if len(hint) > 1 else ("", False)
-    if word:
-        return _Region(parent, word, level)
-    if is_content or attributes.get("itemprop") == "articleBody":
-        return _Region(parent, "", _TEXT_LEVEL)
-    return _Region(parent, "", max(level, _MAIN_LEVEL)) if role == "main" else None
+    get = attributes.get
+    if (role := get("role")) and role in _BOILERPLATE_ROLES:
+        return parent, role, level
+    if "hidden" in attributes or ((style := get("style")) and _HIDDEN.search(style)):
+        return parent, "hidden", level
+    content = 0
+    for hint in (get("class"), get("id")):
+        if hint:
+            word, of_hint = _read_hint(hint[:MAX_HINT_CHARS])
+            if word:
+                return parent, word, level
+            content |= of_hint
+    if content == _OF | _WHAT or get("itemprop") == "articleBody":
+        return parent, "", _TEXT_LEVEL
+    return (parent, "", max(level, _MAIN_LEVEL)) if role == "main" else None
 
 
-@lru_cache(maxsize=8_192)
-def _read_hint(hint: str) -> tuple[str, bool]:
-    """The word that names boilerplate, or whether the hint names content."""
-    readings = set()
-    for word in _WORDS.findall(hint):
-        boilerplate, reading = _read_word(word)
-        if boilerplate:
-            return boilerplate, False
-        readings.add(reading)
-    return "", "content" in readings or {"of", "what"} <= readings
+@lru_cache(maxsize=4_096)
+def _read_hint(hint: str) -> tuple[str, int]:
+    """The word that names boilerplate, or what of content is named."""
+    names = hint.replace("-", " ").replace("_", " ").split()
+    if _plain_names.issuperset(names):
+        return "", 0
+    if len(_plain_names) > MAX_PLAIN_NAMES:
+        _plain_names.clear()
+    content = 0
+    for name in names:
+        if name not in _plain_names:
+            word, of_name = _read_name(name)
+            if word:
+                return word, 0
+            if not of_name:
+                _plain_names.add(name)
+            content |= of_name
+    return "", content
 
 
-@lru_cache(maxsize=16_384)
-def _read_word(word: str) -> tuple[str, str]:
-    word = word.lower()
-    if match := _BOILERPLATE.match(word) or _BOILERPLATE_END.search(word):
-        return match[0], ""
-    return "", "content" if _CONTENT.match(word) else "of" if word in _OF else "what" if word in _WHAT else ""
+@lru_cache(maxsize=4_096)
+def _read_name(name: str) -> tuple[str, int]:
+    content = 0
+    for word in map(str.lower, _WORDS.findall(name)):
+        if match := _BOILERPLATE.match(word) or _BOILERPLATE_END.search(word):
+            return match[0], 0
+        content |= _CONTENT.get(word, 0)
+    return "", content
 
 
 def _content_of(blocks: list[_Block], regions: list[_Region]) -> tuple[list[bool], list[bool]]:
@@ -225,7 +248,11 @@ def _content_of(blocks: list[_Block], regions: list[_Region]) -> tuple[list[bool
             if named:
                 lost[named] = lost.get(named, 0) + units
         left = total - sum(lost.values())
-        doubtful = lost.keys() - _SURE if left >= LEAST_SURE else lost.keys()
+        doubtful = [
+            word
+            for word, units in lost.items()
+            if word not in _SURE or (left < LEAST_BESIDE_SURE and units >= LEAST_OF_SURE and word not in _NEVER_TEXT)
+        ]
         if not doubtful or left >= min(LEAST, LEAST_SHARE * total):
             break
         excused.add(max(doubtful, key=lambda word: (word not in _SURE, lost[word], word)))
@@ -244,7 +271,7 @@ _BAD, _SHORT, _HEAD, _NEAR, _GOOD = range(5)
 
 
 def _kept(blocks: list[_Block], is_named: list[bool], is_outside: list[bool]) -> list[bool]:
-    classes = [_BAD if is_named[block.region] or is_outside[block.region] else _class_of(block) for block in blocks]
+    classes = [_BAD if is_named[block[4]] or is_outside[block[4]] else _class_of(block) for block in blocks]
     kept = [is_good == _GOOD for is_good in classes]
     before, last = [], _BAD  # the last block that is text, or surely none
     for of_block in classes:
@@ -262,13 +289,13 @@ def _kept(blocks: list[_Block], is_named: list[bool], is_outside: list[bool]) ->
             kept[index] = after == _GOOD and (of_block == _HEAD or before[index] == _GOOD)
     if _units(blocks, kept) < FEW:
         kept = [of_block != _BAD for of_block in classes]
-        if _units(blocks, kept) < FEW:
-            kept = [not is_named[block.region] for block in blocks]
+    if _units(blocks, kept) < FEW:
+        kept = [not is_named[block[4]] for block in blocks]
     return kept
 
 
 def _class_of(block: _Block) -> int:
-    _, units, linked, kind, _ = block
+    text, units, linked, kind, _ = block
     if kind == _HEADING:
         return _HEAD
     if linked > MAX_LINKED:
@@ -278,9 +305,9 @@ def _class_of(block: _Block) -> int:
     if units >= LONG:
         return _GOOD
     if units >= MEDIUM:
-        return _GOOD if kind == _PARAGRAPH or _SENTENCE_END.search(block.text) else _NEAR
+        return _GOOD if kind == _PARAGRAPH or _SENTENCE_END.search(text) else _NEAR
     return _SHORT
 
 
 def _units(blocks: list[_Block], kept: list[bool]) -> int:
-    return sum(block.units for block in compress(blocks, kept))
+    return sum([units for _, units, *_ in compress(blocks, kept)])

@@ -14,6 +14,7 @@ from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser, LexborNod
 
 from ..records import Anchor, Page
 from .charset import encoding_of
+from .language import detect
 from .links import C0_AND_SPACE, NO_LINK, PAGE_TYPES, REL_LINKS, header_links, http_url, refresh_target, srcset_urls
 from .main_text import main_text
 from .taming import INLINE_TAGS, tamed
@@ -22,7 +23,7 @@ MAX_TITLE_CHARS = 1_000
 MAX_ANCHOR_CHARS = 200
 MAX_ANCHORS_CHARS = 1_000_000  # read for anchor texts of a page: links in SVG can nest, and their texts with them
 MAX_METAS = 200
-MAX_HEADINGS = 16
+MAX_HEADINGS = 24
 MAX_HEADING_CHARS = 200
 MAX_RELS = 8  # of links to one URL
 MAX_HREFLANGS = 200
@@ -141,8 +142,8 @@ def parse_page(
                 title = node.text()
             dropped.append(node)
         elif kind == _HEADING:
-            if len(headings) < MAX_HEADINGS and (heading := _folded(node.text(), MAX_HEADING_CHARS)):
-                headings.append(heading)
+            if len(headings) < MAX_HEADINGS:
+                headings.append(_folded(node.text(), MAX_HEADING_CHARS))
         elif kind == _META:
             attributes = node.attributes
             content = attributes.get("content") or ""
@@ -176,6 +177,9 @@ def parse_page(
     base_url = (base and http_url(url, base)) or url
     hreflangs += ((code, absolute) for code, href in alternates if (absolute := http_url(base_url, href)))
     root = tree.root.attributes if tree.root else {}
+    declared = (root.get("lang") or root.get("xml:lang") or language).split(",")[0].strip()[:MAX_LANGUAGE_CHARS]
+    main = main_text(tree, max_text_chars) if wants.main_text and tree.root else ""
+    text = _folded(_visible_text(tree, inline, dropped), max_text_chars)
     anchors = {href: anchor for href, anchor in anchors.items() if not NO_LINK.match(href)}
     return Page(
         base_url=base_url,
@@ -187,12 +191,13 @@ def parse_page(
         og_url=http_url(base_url, og_url) if og_url else None,
         hreflang=tuple((code.strip()[:MAX_LANGUAGE_CHARS], absolute) for code, absolute in hreflangs[:MAX_HREFLANGS]),
         structured=_structured(html) if wants.structured else (),
-        language_declared=(root.get("lang") or root.get("xml:lang") or language).split(",")[0].strip()[:MAX_LANGUAGE_CHARS],
-        main_text=main_text(tree, max_text_chars) if wants.main_text and tree.root else "",
+        language_declared=declared,
+        language=detect(main or text, declared) if wants.language else "",
+        main_text=main,
         robots=tuple(metas),
-        headings=tuple(headings),
+        headings=tuple(filter(None, headings)),
         encoding=encoding,
-        text=_folded(_visible_text(tree, inline, dropped), max_text_chars),
+        text=text,
     )
 
 

@@ -1,12 +1,13 @@
 """Soft 404s: pages of status 200 that are error pages, by what they say and by likeness to error pages of their host.
 
-From the page alone: a small logistic model over what title, headings and text say (docs/decisions/soft-404.md), found by phrases in 41 languages.
-"404 not found" as a whole heading means it, the same words in an article's title do not: of a title or heading the share of letters that such phrases
-cover counts, and little text must follow.
+From the page alone: a small logistic model over what title, headings and text say (docs/decisions/soft-404.md), found by phrases in 41
+languages. "404 not found" as a whole heading means it, the same words in an article's title do not: of a title or heading the share of
+letters that such phrases cover counts, and little text must follow.
 
-By likeness: the shape of a page is a hash of its title and first heading, and a SimHash of its text (Charikar, "Similarity estimation
-techniques from rounding algorithms", 2002), all without what error pages echo: words of the URL, and numbers. Menus alone make the texts of a
-site alike, so both must agree. A page with hardly any text has no shape: shells that a script fills are alike, whatever they are filled with.
+By likeness: the shape of a page is a hash of its title and first headings, and a SimHash of its text (Charikar, "Similarity estimation
+techniques from rounding algorithms", 2002), all without what error pages echo: words of the URL, and numbers. Menus alone make the texts
+of a site alike, so both must agree. A page with hardly any text has no shape: shells that a script fills are alike, whatever they are
+filled with.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from .error_words import PHRASES, WORDS
 THRESHOLD = 0.5  # of `score`
 SHAPE_BYTES = 8
 HEAD_BYTES = 3  # of them, for title and heading; the rest is the SimHash
-LIKE = 0.9  # 4 of 40 bits may differ
+LIKE = 0.8  # 8 of 40 bits may differ,
+SURELY_LIKE = 0.97  # or 1, where title and headings are the site's name, which all its pages may have
+HEADINGS = 2  # of a page that count
 LEAST_TOKENS = 5  # of a text that has a shape
 MAX_SHAPE_CHARS = 6_000
 
@@ -37,15 +40,15 @@ _STATUS = re.compile(r"(?<![\w.,/$€£-])(?:40[0134568]|410|429|451|50[0234]|52
 _ERROR = "(?:error|fehler|erreur|erro|errore|http|status|code|virhe|fel|fout|blad|chyba|hata|ошибка|エラー|错误|錯誤|오류)"
 _SAID_STATUS = re.compile(rf"{_ERROR}\W{{0,3}}[45]\d\d\b|\b[45]\d\d\W{{0,3}}{_ERROR}")
 _DEFAULTS = re.compile(
-    "apache2? (?:\\w+ )?default page|welcome to nginx|test page for the (?:apache|nginx|http)|web server's default page|default web site page|"
-    "iis windows server|it works!$|placeholder page|index of /cgi-sys|website is hosted by|there isn't a github pages site here|"
-    "no such app|nosuchkey|nosuchbucket|just a moment\\.\\.\\.|attention required!|enable javascript and cookies to continue|"
+    "apache2? (?:\\w+ )?default page|welcome to nginx|test page for the (?:apache|nginx|http)|web server's default page|iis windows server|"
+    "default web site page|it works!$|placeholder page|website is hosted by|there isn't a github pages site here|no such app|nosuchkey|"
+    "nosuchbucket|^cannot get /|just a moment\\.\\.\\.|attention required!|enable javascript and cookies to continue|"
     "sorry, you have been blocked|default page of this server|parked free|buy this domain"
 )
 _HELP = re.compile(
-    r"home ?page|go (?:back|home)|go to the|back to|return to|spelling|check the (?:url|address)|mistyped|typed|webmaster|contact (?:us|the|support)"
-    r"|startseite|accueil|inicio|pagina principal|hjem|etusivu|domu|fooldal|главную|ana sayfa|ホーム|首页|首頁|홈"
-    r"|try again|later"
+    r"home ?page|go (?:back|home)|go to the|back to|return to|spelling|check the (?:url|address)|mistyped|typed|webmaster"
+    r"|contact (?:us|the|support)|startseite|accueil|inicio|pagina principal|hjem|etusivu|domu|fooldal|главную|ana sayfa|"
+    r"ホーム|首页|首頁|홈|try again|later"
 )
 _ABOUT = re.compile(r"\b(?:how|why|what|fix|fixing|guide|tutorial|wie|warum|comment|pourquoi|como|come|perche|hoe|hur|jak|как|почему)\b")
 _BREAKS = re.compile(r"\s[|·•–—»«:-]+\s|[|·•»«]|: ")
@@ -57,14 +60,14 @@ _ACCENTS = re.compile("[\u0300-\u036f]")
 _PLAIN = str.maketrans("łøđıßæœ’ʼ", "lodisao''")
 
 
-# Set by hand, near the fit on half of the data (bench/soft_404.py --fit). There most error pages are of one program and say it in title, heading
-# and text; of others a title or a heading alone must do, while a status or a phrase in the text must not.
+# Set by hand, near the fit on half of the data (bench/soft_404.py --fit). There most error pages are of one program and say it in title,
+# heading and text; of others a title or a heading alone must do, while a status or a phrase in the text must not.
 _WEIGHTS = {
     "bias": -4.5,
     "title": 4.0,
     "heading": 3.6,
     "lead": 1.5,
-    "text": 1.5,
+    "text": 2.0,
     "status": 1.5,
     "short": 1.2,
     "help": 0.6,
@@ -86,7 +89,8 @@ def signals(page: Page) -> dict[str, float]:
         of_title = max(of_title, _says(part, phrases) * (1.0 if is_most else 0.5))
     of_headings = [_says(heading, phrases) for heading in headings]
     of_heading, follow = 0.0, size
-    is_list = sum(share > 0.3 for share in of_headings) > 2
+    statuses = {match[0] for heading in headings if (match := _STATUS.search(heading))}
+    is_list = len(statuses) > 1 or sum(share > 0.3 for share in of_headings) > 4
     if headings and not is_list:
         at = max(range(len(headings)), key=of_headings.__getitem__)
         of_heading = of_headings[at] * min(1.0, 3 / (1 + at))
@@ -114,9 +118,9 @@ def probability(given: Mapping[str, float], weights: Mapping[str, float] = _WEIG
 
 
 def score(page: Page, url: str = "", shapes: Iterable[bytes] = ()) -> float:
-    """How likely it is that a page of status 200 is an error page, 0 to 1. `shapes`: of known error pages of its host. A home page is none for
-    being like one: there are hosts that answer everything with it."""
-    return 1.0 if not is_home(url) and likeness(page, url, shapes) >= LIKE else probability(signals(page))
+    """How likely it is that a page of status 200 is an error page, 0 to 1. `shapes`: of known error pages of its host. A home page is none
+    for being like one: there are hosts that answer everything with it."""
+    return 1.0 if is_like(page, url, shapes) else probability(signals(page))
 
 
 def is_error(page: Page, url: str = "", shapes: Iterable[bytes] = ()) -> bool:
@@ -140,17 +144,25 @@ def shape(page: Page, url: str) -> bytes:
     return _head(page, echo) + _simhash(tokens)
 
 
-def likeness(page: Page, url: str, shapes: Iterable[bytes]) -> float:
-    """To the nearest of the shapes, 0 to 1; 0 if title or heading are other ones."""
-    near = [other[HEAD_BYTES:] for other in shapes if len(other) == SHAPE_BYTES]
-    if not near:
-        return 0.0
-    head = _head(page, _echo(url))
-    near = [other[HEAD_BYTES:] for other in shapes if len(other) == SHAPE_BYTES and other.startswith(head)]
-    if not near or not (own := shape(page, url)):
-        return 0.0
-    bits = int.from_bytes(own[HEAD_BYTES:], "big")
-    return max(1.0 - (bits ^ int.from_bytes(other, "big")).bit_count() / (8 * (SHAPE_BYTES - HEAD_BYTES)) for other in near)
+def is_like(page: Page, url: str, shapes: Iterable[bytes]) -> bool:
+    """Is it like one of these error pages? No home page is."""
+    shapes = tuple(shapes)
+    if not shapes or is_home(url):
+        return False
+    echo = _echo(url)
+    head = _head(page, echo)
+    if not any(other.startswith(head) for other in shapes):
+        return False
+    said = set().union(*(_tokens(line, echo) for line in (page.title, *page.headings[:HEADINGS])))
+    host = (urlsplit(url).hostname or "").replace("-", "")
+    return likeness(shape(page, url), shapes) >= (SURELY_LIKE if all(token in host for token in said) else LIKE)
+
+
+def likeness(own: bytes, shapes: Iterable[bytes]) -> float:
+    """Of a shape to the nearest of others, 0 to 1; 0 if title or headings are other ones, or there is none."""
+    bits, most = int.from_bytes(own[HEAD_BYTES:], "big"), 8 * (SHAPE_BYTES - HEAD_BYTES)
+    near = [int.from_bytes(other[HEAD_BYTES:], "big") for other in shapes if own and other.startswith(own[:HEAD_BYTES])]
+    return max((1.0 - bin(bits ^ other).count("1") / most for other in near), default=0.0)
 
 
 def _share(size: int, none: int, full: int) -> float:
@@ -207,7 +219,7 @@ def _echo(url: str) -> frozenset[str]:
 
 def _tokens(text: str, echo: frozenset[str]) -> set[str]:
     """Words without those of the URL and those with digits; of scripts that part no words, pairs of letters."""
-    tokens = set()
+    tokens: set[str] = set()
     for piece in _plain(text).split():
         if _DIGIT.search(piece):
             continue
@@ -222,7 +234,7 @@ def _tokens(text: str, echo: frozenset[str]) -> set[str]:
 
 
 def _head(page: Page, echo: frozenset[str]) -> bytes:
-    lines = [" ".join(sorted(_tokens(line, echo))) for line in (page.title, *page.headings[:1])]
+    lines = [" ".join(sorted(_tokens(line, echo))) for line in (page.title, *page.headings[:HEADINGS])]
     return hashlib.blake2b("\n".join(lines).encode(), digest_size=HEAD_BYTES).digest()
 
 

@@ -341,6 +341,15 @@ class Frontier:
     async def records(self, partition: int, keys: Sequence[bytes]) -> list[PageRecord | None]:
         return [_record(data) for data in await self.packed_records(partition, keys)]
 
+    async def records_of(self, places: Sequence[tuple[int, bytes]]) -> list[PageRecord | None]:
+        """Of pages, by partition and key."""
+        by_partition: dict[int, list[bytes]] = defaultdict(list)
+        for partition, key in places:
+            by_partition[partition].append(key)
+        answers = await asyncio.gather(*(self.records(p, keys) for p, keys in by_partition.items()))
+        rows = {p: iter(records) for p, records in zip(by_partition, answers, strict=True)}
+        return [next(rows[partition]) for partition, _ in places]
+
     async def record(self, host: str, key: bytes) -> PageRecord | None:
         """`key`: URL key, or its first 8 bytes."""
         (data,) = await self.packed_records(self.partition_of(host), [pages.record_key(key)])
@@ -545,14 +554,16 @@ class Frontier:
             rows += await asyncio.gather(*(one(p) for p in range(first, min(first + 32, self.partitions))))
         return Counts(*(sum(column) for column in zip(*rows, strict=True)))
 
-    async def audit(self, tokens_in_chunks: Callable[[int], Awaitable[dict[str, str] | None]] | None = None) -> dict[str, Any]:
+    async def audit(
+        self, tokens_in_chunks: Callable[[int], Awaitable[dict[str, str] | None]] | None = None, repair: bool = False
+    ) -> dict[str, Any]:
         """Counts all partitions by state (lua/audit.lua). Reads everything: for tests and repairs, with no worker running.
         `tokens_in_chunks`: host → serial of its token, of a partition; without it, a host whose token is nowhere else counts as waiting
-        in a chunk."""
+        in a chunk. `repair`: pages that are due and in no list are put into theirs again."""
         total: dict[str, Any] = defaultdict(int, what=[])
         for p in range(self.partitions):
             tokens = None if tokens_in_chunks is None else await tokens_in_chunks(p)
-            answer = await self.step("audit", p, b"" if tokens is None else msgpack.packb(tokens, use_bin_type=False))
+            answer = await self.step("audit", p, b"" if tokens is None else msgpack.packb(tokens, use_bin_type=False), int(repair))
             for name, value in msgpack.unpackb(answer, unicode_errors="replace").items():
                 if name == "what":
                     total["what"] += list(value)

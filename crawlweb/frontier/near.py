@@ -84,11 +84,19 @@ _Asked = tuple[Table, list[int], list[int | str | bytes]]  # of which pages; wha
 
 @dataclass(slots=True)
 class _Found:
-    """By doc id: what a page meets. `bands`: how often."""
+    """By doc id: whom a page meets. `bands`: once for each band, `votes`: in how many bands, two at least."""
 
     exact: set[bytes] = field(default_factory=set)
-    bands: Counter[bytes] = field(default_factory=Counter)
+    bands: list[bytes] = field(default_factory=list)
+    votes: dict[bytes, int] = field(default_factory=dict)
     distance: dict[bytes, int] = field(default_factory=dict)
+
+    def count(self, *nobody: bytes) -> None:
+        self.votes = {doc: n for doc, n in Counter(self.bands).items() if n > 1}
+        self.exact.difference_update(nobody)
+        for doc in nobody:
+            self.votes.pop(doc, None)
+            self.distance.pop(doc, None)
 
 
 def simhash_tables(pages: int) -> tuple[int, int, list[tuple[int, ...]]]:
@@ -123,7 +131,7 @@ class NearIndex:
             Table(f"simhash:{blocks}-{''.join(map(str, some))}", 2 + i, "Q10s", ways, pages, 256 if blocks == 4 else 0)
             for i, some in enumerate(self._chosen)
         ]
-        self._minhash = [Table(f"minhash:{i}", i, "10s", 4, pages) for i in range(BANDS_MOST)]
+        self._minhash = [Table(f"minhash:{i}", i, "10s", 8, pages) for i in range(BANDS_MOST)]
 
     async def look_up(self, batch: Sequence[Copy]) -> list[tuple[Match, ...]]:
         """Puts pages into the index; for each the known pages that have its content, the surest first. Waits for Redis; FrontierError."""
@@ -157,7 +165,7 @@ class NearIndex:
             recent.clear()
         await self._ask(batch, range(len(batch)), found, recent)
         if shards > 1:
-            again = [i for i, one in enumerate(found) if any(2 <= n < self._votes_least for n in one.bands.values())]
+            again = [i for i, one in enumerate(found) if any(n < self._votes_least for n in one.votes.values())]
             for i in again:
                 found[i] = _Found()
             if again:
@@ -183,12 +191,7 @@ class NearIndex:
             for (table, members, _), rows in zip(by_shard[shard], answer, strict=True):
                 self._read(table, rows, members, batch, found)
         for i in which:
-            doc = self.doc_of(batch[i])
-            one = found[i]
-            one.exact -= {doc, _NOBODY}
-            for nobody in (doc, _NOBODY):
-                one.bands.pop(nobody, None)
-                one.distance.pop(nobody, None)
+            found[i].count(self.doc_of(batch[i]), _NOBODY)
 
     async def _call(self, shard: int, asked: Sequence[_Asked], recent: Sequence[tuple[bytes, bytes]]) -> list[bytes]:
         key = near_shard_key(self._frontier.crawl, shard)
@@ -217,7 +220,7 @@ class NearIndex:
         for n, i in enumerate(members):
             row: Any = unpack(rows, n * size)
             if table.width == _DOC.size:
-                found[i].bands.update(row)
+                found[i].bands += row
             elif table.entry[0] == "Q":
                 mine = prints[n].simhash or 0
                 for value, doc in zip(row[::2], row[1::2], strict=True):
@@ -229,7 +232,7 @@ class NearIndex:
 
     def _meant(self, copy: Copy, found: _Found) -> list[tuple[bytes, str]]:
         """Doc ids and kinds of match, the surest first."""
-        near = {doc: n / len(copy.fingerprint.bands) for doc, n in found.bands.items() if n >= self._votes_least}
+        near = {doc: n / len(copy.fingerprint.bands) for doc, n in found.votes.items() if n >= self._votes_least}
         for doc, differ in found.distance.items():
             near[doc] = max(near.get(doc, 0.0), 1 - differ / 8)
         best = sorted(near.keys() - found.exact, key=lambda doc: (-near[doc], doc))

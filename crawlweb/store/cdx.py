@@ -34,7 +34,7 @@ _HTTP = StatusAndHeadersParser([], verify=False)
 _WARC = StatusAndHeadersParser(ArcWarcRecordLoader.WARC_TYPES)
 
 _SAFE = "".join(map(chr, range(0x21, 0x7F))).translate({ord("#"): None, ord("%"): None})
-_WWW = re.compile(rb"www\d*\.")
+_WWW = re.compile(rb"^www\d*\.")
 _PORTS = {"http": 80, "https": 443}
 _QUERY_SESSIONS = tuple(
     re.compile(rb"^(.*)(?:%b)(?:&(.*))?$" % each, re.DOTALL)
@@ -140,12 +140,12 @@ def surt_key(url: str) -> str:
     try:
         parts = urlsplit(url)
         scheme, port = parts.scheme, parts.port
-        if scheme not in _PORTS or not parts.hostname:
-            return url
     except ValueError:
         return url
+    if scheme not in _PORTS or not parts.hostname:
+        return url
     host = _unescaped(parts.hostname).lower().replace(b"..", b".").strip(b".")
-    host = _escaped(_WWW.sub(b"", host, count=1) if _WWW.match(host) else host)
+    host = _escaped(_WWW.sub(b"", host, count=1))
     key = b",".join(reversed(host.split(b".")))
     if port is not None and port != _PORTS[scheme]:
         key += b":%d" % port

@@ -75,6 +75,7 @@ def _repair_locked(fd: int, path: Path) -> Repaired:
             return Repaired(final.name, 0, found_bytes)
         os.ftruncate(fd, whole_bytes)
         index.write(index_path(final))
+        os.fsync(fd)
         os.rename(path, final)
     finally:
         index.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import re
+from collections import OrderedDict
 from contextlib import suppress
 from datetime import datetime, timezone
 from io import BytesIO
@@ -29,7 +30,7 @@ from .warc_records import (
 )
 
 LEAST_BYTES = 1024  # a smaller payload costs no more than what refers to it
-_ENTRY_BYTES = 300  # what Python takes for an entry, but for its URL
+_ENTRY_BYTES = 250  # what Python takes for an entry, but for what is in it
 _READ_BYTES = 8 << 10
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
 _WARC = StatusAndHeadersParser(ArcWarcRecordLoader.WARC_TYPES)
@@ -41,29 +42,29 @@ class Payloads:
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
         self._bytes = 0
-        self._originals: dict[bytes, tuple[bytes, bytes, str]] = {}  # record id, URL, date; the last met is last
+        self._originals: OrderedDict[bytes, bytes] = OrderedDict()  # record id, date, space, URL; the last met is last
 
     def get(self, sha1: bytes) -> Original | None:
         found = self._originals.pop(sha1, None)
         if found is None:
             return None
         self._originals[sha1] = found
-        record_id, url, date = found
-        return Original(url.decode("ascii"), date, f"<urn:uuid:{UUID(bytes=record_id)}>", sha1)
+        date, _, url = found[16:].decode("ascii").partition(" ")
+        return Original(url, date, f"<urn:uuid:{UUID(bytes=found[:16])}>", sha1)
 
     def add(self, original: Original) -> None:
         self.forget(original)
-        url = original.url.encode("ascii")
-        self._originals[original.payload_sha1] = (UUID(original.record_id[1:-1]).bytes, url, original.date)
-        self._bytes += _ENTRY_BYTES + len(url)
+        packed = UUID(original.record_id[1:-1]).bytes + f"{original.date} {original.url}".encode("ascii")
+        self._originals[original.payload_sha1] = packed
+        self._bytes += _ENTRY_BYTES + len(packed)
         while self._bytes > self._most_bytes:
-            _, oldest, _ = self._originals.pop(next(iter(self._originals)))
+            _, oldest = self._originals.popitem(last=False)
             self._bytes -= _ENTRY_BYTES + len(oldest)
 
     def forget(self, original: Original) -> None:
         found = self._originals.pop(original.payload_sha1, None)
         if found is not None:
-            self._bytes -= _ENTRY_BYTES + len(found[1])
+            self._bytes -= _ENTRY_BYTES + len(found)
 
 
 def revisited(folder: Path, payloads: Payloads, fetch: Fetch, about: About | None, sha1: bytes) -> tuple[str, Original | None]:

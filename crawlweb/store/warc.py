@@ -164,8 +164,8 @@ class WarcWriter:
             self._cut_back(fd)
             failed = StoreError(f"{self._folder / self._name}: {error.strerror}")
             return [result if isinstance(result, StoreError) else failed for result in results]
-        self._add_to_index(exchanges)
-        self._end = end
+        begin, self._end = self._end, end
+        self._add_to_index(exchanges, begin)
         return results
 
     def _exchange(self, fetch: Fetch, about: About | None) -> Exchange:
@@ -173,11 +173,10 @@ class WarcWriter:
         profile, original = revisited(self._folder, self._payloads, fetch, about, payload_sha1)
         return self._maker.exchange(fetch, about, payload_sha1, profile, original)
 
-    def _add_to_index(self, exchanges: list[Exchange]) -> None:
-        """Of what stands behind `_end`. An index that cannot be kept is given up, not its file."""
+    def _add_to_index(self, exchanges: list[Exchange], offset: int) -> None:
+        """Of what stands from `offset` on. An index that cannot be kept is given up, not its file."""
         if self._index is None:
             return
-        offset = self._end
         try:
             for exchange in exchanges:
                 for member in exchange.members:
@@ -222,6 +221,7 @@ class WarcWriter:
         try:
             if end > self._empty_bytes:
                 self._write_index(final)
+                os.fsync(fd)  # `repair` does not look into a file with its final name
                 os.rename(self._open_path, final)
             else:
                 os.unlink(self._open_path)

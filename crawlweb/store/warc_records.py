@@ -8,6 +8,7 @@ head stays, unless a reader would stop at it (`stored_response_head`).
 from __future__ import annotations
 
 import base64
+import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -136,8 +137,10 @@ class RecordMaker:
         return Member(self.member(record))
 
     def _metadata(self, url: str, block: bytes, concurrent: dict[str, str], kind: str) -> Member:
+        digest = digest_text(hashlib.sha1(block).digest())
+        named = concurrent | {"WARC-Payload-Digest": digest, "WARC-Block-Digest": digest}
         record = self._warcio.create_warc_record(
-            url, "metadata", payload=BytesIO(block), length=len(block), warc_content_type=kind, warc_headers_dict=concurrent
+            url, "metadata", payload=BytesIO(block), length=len(block), warc_content_type=kind, warc_headers_dict=named
         )
         data = self.member(record)
         return Member(data, None if kind == _FIELDS else cdx.entry_of(record.rec_headers.to_bytes()))
@@ -149,6 +152,8 @@ class RecordMaker:
 
 
 def stored_url(url: str) -> str:
+    if url.isascii() and url.isprintable() and " " not in url:
+        return url
     return quote(url, safe=_PRINTABLE, errors="surrogatepass")
 
 
@@ -197,13 +202,15 @@ def _about_lines(fetch: Fetch, about: About) -> list[bytes]:
     """As Heritrix has them: `outlink: URL hop context`, to which we add `rel=` and, up to the end of the line, `text=`."""
     lines = [_line("fetchTimeMs", str(round((fetch.finished - fetch.started) * 1000)))]
     lines += [_line(name, value) for name, value in about.fields if value]
-    outlinks = []
-    for url, tag, rel, text in about.outlinks:
-        hop = _HOPS.get(tag) or f"L {_folded(tag) or '='}"
-        rel = f" rel={','.join(rel.split())}" if rel else ""
-        outlinks.append(f"outlink: {stored_url(url)} {hop}{rel}{' text=' + _folded(text) if text else ''}\r\n")
-    lines.append("".join(outlinks).encode("utf-8", "replace"))
+    lines.append("".join([_outlink(*link) for link in about.outlinks]).encode("utf-8", "replace"))
     return lines
+
+
+def _outlink(url: str, tag: str, rel: str, text: str) -> str:
+    hop = _HOPS.get(tag) or f"L {_folded(tag) or '='}"
+    rel = f" rel={','.join(rel.split())}" if rel else ""
+    text = f" text={_folded(text)}" if text else ""
+    return f"outlink: {stored_url(url)} {hop}{rel}{text}\r\n"
 
 
 def _near_duplicate_lines(fetch: Fetch, payload_sha1: bytes, original: Original) -> list[bytes]:
@@ -222,6 +229,8 @@ def _line(name: str, value: str) -> bytes:
 
 
 def _folded(text: str) -> str:
+    if len(text) <= _MOST_TEXT_CHARS and text.isprintable():  # no white space but U+0020
+        return text
     return " ".join(text[:_MOST_TEXT_CHARS].split())
 
 

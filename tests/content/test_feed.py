@@ -17,7 +17,7 @@ ATOM = 'xmlns="http://www.w3.org/2005/Atom"'
 
 RSS = """<?xml version="1.0" encoding="UTF-8"?>
 <rss version="2.0" xmlns:media="http://search.yahoo.com/mrss/" xmlns:content="http://purl.org/rss/1.0/modules/content/">
-<channel><title>News &amp;amp; more</title><link>https://site.test/</link><language>de-AT</language><image><url>/i.png</url></image>
+<channel><image><title>no</title><link>/no</link></image><title>News &amp;amp; more</title><link>https://site.test/</link><language>de-AT</language><image><url>/i.png</url></image>
 <item><title>One</title><link> /1?a=1&amp;b=2 </link><guid isPermaLink="false">7</guid><media:title>no</media:title>
 <enclosure url="/a.mp3" type="audio/mpeg"/><description>&lt;p&gt;bold&lt;b&gt;er&lt;/b&gt;&amp;nbsp;one</description></item>
 <item><guid>https://site.test/2</guid><title><![CDATA[Two & 2]]></title><content:encoded><![CDATA[<p>x &amp; y]]></content:encoded></item>
@@ -85,6 +85,7 @@ def test_feeds_give_the_pages_they_list_with_titles_and_text(feed: str, page: Pa
         ("<rss><channel><title>left <br> open<item><link>/?a=1&b=2</link></item><item><link>/2", ["/?a=1&b=2", "/2"], "left open"),
         ("<rss><channel><item><link>/1</link></wrong></item><item><link>/2</link>", ["/1", "/2"], ""),
         ("\n \ufeff<rss><channel><item><link>/1</link><link>/1</link><link>#</link><link>mailto:a@b.test</link>", ["/1"], ""),
+        ("<rss><channel><title>T<link>/1<item><title>U<link>/2", ["/2", "/1"], "T"),
         ("<rss><channel><item><link><![CDATA[/?a=1&b=2&amp;]]></link>", ["/?a=1&b=2&amp;"], ""),
         ("<rss><channel><item><link>/\x01\x0b1</link></item><item><link>/2</link>", ["/2"], ""),
         ("<rss><channel><item><link>/1</link></item>" + "<![CDATA[" * 3, ["/1"], ""),

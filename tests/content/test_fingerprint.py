@@ -23,6 +23,7 @@ from crawlweb.content.fingerprint import (
     ROWS,
     SHINGLE_TOKENS,
     SIMHASH_SAMPLE,
+    TITLED_CHARS,
     VOTES_LEAST,
     bands_of,
     fingerprint,
@@ -58,6 +59,21 @@ TEXT = "The quick brown fox, it is said, jumps over the lazy dog at 10:45. "
 NUMBERED = " ".join(f"{TEXT}{n}" for n in range(20))
 HAN = "".join(chr(0x4E00 + n * 7919 % 3_000) for n in range(200))
 THAI = "".join(random.Random(2).choices([chr(0x0E01 + n) for n in range(46)], k=200))
+
+
+@pytest.mark.parametrize(
+    ("text", "text_hash", "simhash", "band"),
+    [
+        (NUMBERED, "8804d8f8161a592d", 0xC2C86EA9CAD95360, 0x2762A8177D599F75),
+        (HAN, "5eb67a9b514deddb", 0xFA8451D8E4870BA7, 0xED1C1DD6DABD14A2),
+    ],
+    ids=["English", "Han"],
+)
+def test_values_are_those_that_lie_in_redis_already(text: str, text_hash: str, simhash: int, band: int) -> None:
+    """Other ones part the pages that were fetched before an update from those that are fetched after it."""
+    prints = fingerprint(b"<p>One two</p>", text, "Title")
+    assert prints.body_hash.hex() == "44d17f863419a866"
+    assert (prints.text_hash.hex(), prints.simhash, prints.bands[0]) == (text_hash, simhash, band)
 
 
 def test_values_are_the_same_in_every_process() -> None:
@@ -156,12 +172,28 @@ def test_pages_of_twenty_words_that_share_nineteen_are_no_twins() -> None:
     assert not any(is_near(a, b) for n, a in enumerate(prints) for b in prints[:n])
 
 
+def test_short_texts_are_twins_under_one_title_only() -> None:
+    notice = " ".join(words(60))
+    assert len(notice) < TITLED_CHARS
+    log_in, again, contact = (fingerprint(b"", notice, title) for title in ("Log in", "LOG  IN", "Contact"))
+    assert log_in == again
+    assert log_in.bands
+    assert not is_near(log_in, contact)
+    assert votes(log_in.bands, contact.bands) == 0
+
+
+def test_longer_texts_are_twins_under_any_title() -> None:
+    story = " ".join(words(300))
+    assert len(story) >= TITLED_CHARS
+    assert fingerprint(b"", story, "A story") == fingerprint(b"", story, "A story | Other site")
+
+
 def test_a_word_said_again_and_again_makes_no_long_page() -> None:
     assert of("buy " * 1_000).bands == ()
 
 
-@pytest.mark.parametrize(("kind", "text"), [("han", HAN), ("thai", THAI)])
-def test_scripts_without_spaces_are_compared_by_character(kind: str, text: str) -> None:
+@pytest.mark.parametrize("text", [HAN, THAI], ids=["Han", "Thai"])
+def test_scripts_without_spaces_are_compared_by_character(text: str) -> None:
     assert shingles(text).size > 100
     edited = text[:100] + "一" + text[101:]
     assert is_near(of(text), of(edited))

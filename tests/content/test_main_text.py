@@ -69,8 +69,10 @@ def test_a_small_edit_of_the_page_moves_no_other_block() -> None:
 @pytest.mark.parametrize("sentence", [CHINESE, THAI, ARABIC])
 def test_scripts_without_spaces_or_latin_letters_are_measured_by_characters(sentence: str) -> None:
     links = "".join(f"<li><a href=/{n}>{sentence[:6]}</a>" for n in range(20))
-    page = f"<div class=list><ul>{links}</ul></div><div><p>{sentence}</p><p>{sentence[::-1]}</p></div><div class=footer>{sentence}</div>"
-    assert text_of(page) == f"{sentence}\n{sentence[::-1]}"
+    paragraphs = (sentence, sentence[::-1], sentence[9:] + sentence, sentence + sentence[9:])
+    text = "".join(f"<p>{paragraph}</p>" for paragraph in paragraphs)
+    page = f"<div class=list><ul>{links}</ul></div><div>{text}</div><div class=footer>{sentence}</div>"
+    assert text_of(page) == "\n".join(paragraphs)
 
 
 def test_comments_are_the_main_text_of_a_page_that_has_nothing_else() -> None:
@@ -104,6 +106,11 @@ def test_a_word_that_names_most_of_the_text_is_no_boilerplate() -> None:
 )
 def test_a_page_without_running_text_gives_its_text_without_navigation_and_footer(html: str, text: str) -> None:
     assert text_of(html) == text
+
+
+def test_the_text_of_a_cookie_banner_is_never_the_page() -> None:
+    banner = f"<div class=cookie-banner><p>{PARAGRAPHS[0]}</p><p>{PARAGRAPHS[2]}</p><p>{PARAGRAPHS[3]}</p></div>"
+    assert text_of(f"{banner}<form><h2>Log in</h2><span>Name</span></form>") == "Log in\nName"
 
 
 def test_hidden_text_is_left_out() -> None:

@@ -204,3 +204,16 @@ def test_no_bytes_raise() -> None:
         url = rng.choice([URL, "", "nonsense", "http://["])
         page = parse_page(body, url, rng.choice([None, "text/html; charset=utf-16", "\0"]))
         "".join((page.title, page.text, *page.hrefs)).encode()
+
+
+def test_headings_are_the_first_few_of_the_three_highest_levels() -> None:
+    html = "<h1> Boats <b>for</b>\n hire</h1><h4>Small</h4><h2></h2><div><h3>Prices</h3></div>" + "<h2>More</h2>" * 100
+    assert parse_page(html.encode(), "https://a.org/").headings[:3] == ("Boats for hire", "Prices", "More")
+    assert len(parse_page(html.encode(), "https://a.org/").headings) < 30
+    assert len(parse_page(b"<h1>" + b"long " * 1000, "https://a.org/").headings[0]) <= 200
+
+
+def test_headings_within_headings_cost_no_more_than_others() -> None:
+    begun = time.process_time()
+    parse_page(b"<h1><div>" * 2_000 + b" " * 1_000_000, "https://a.org/")
+    assert time.process_time() - begun < 1

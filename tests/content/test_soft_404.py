@@ -6,7 +6,8 @@ from crawlweb.content import soft_404
 from crawlweb.content.page import parse_page
 from crawlweb.records import Page
 
-NAV = "".join(f'<li><a href="/{word}">{word.title()}</a>' for word in "home products services about team blog press jobs contact help".split())
+WORDS = ("home", "products", "services", "about", "team", "blog", "press", "jobs", "contact", "help")
+NAV = "".join(f'<li><a href="/{word}">{word.title()}</a>' for word in WORDS)
 PROSE = "The harbour was quiet that morning, and the boats lay still while gulls went over the roofs of the old town in search of bread. "
 
 
@@ -66,6 +67,10 @@ def test_an_error_page_says_so_in_its_language(language: str) -> None:
     [
         page("404 Not Found", "404 Not Found", text="nginx"),
         page("Harbour Docs", "404 - Not found", nav=NAV * 3, text="Made with a tool"),
+        page("404", "404", "Page not found", "This page doesn't exist", nav=NAV),
+        page("Harbour", "Looks like you're lost", text="We can't seem to find that page.", nav=NAV),
+        page("Error", text="Cannot GET /some/page"),
+        page("Harbour", "404", text="This is not the web page you are looking for.", nav=NAV),
         page("Oops!", text="Error 404. The page you requested is no longer here. Go back to the home page."),
         page("Error 410", "Gone", text="This resource is no longer available, and there is no forwarding address."),
         page("403 Forbidden", "Forbidden", text="You don't have permission to access this resource."),
@@ -106,3 +111,74 @@ def test_other_ways_to_say_it(error: Page) -> None:
 )
 def test_pages_about_errors_and_short_pages_are_none(fine: Page) -> None:
     assert not soft_404.is_error(fine), soft_404.signals(fine)
+
+
+# -- likeness --------------------------------------------------------------------------------------------------------------
+
+SAILED = "The ferry has sailed. Our captain shrugs, for somebody must have left this pier long before you came along, dear visitor."
+HERE, THERE = "http://site.example/lost/green-boat-17", "http://site.example/gone/old-anchor?id=99881"
+
+
+def at(url: str, title: str, *headings: str, text: str = SAILED) -> Page:
+    tops = "".join(f"<h1>{heading}</h1>" for heading in headings)
+    body = f"<!doctype html><meta charset=utf-8><title>{title}</title>{NAV}{tops}<p>{text} {url}</p>"
+    return parse_page(body.encode(), url)
+
+
+def test_error_pages_of_one_template_are_alike_whatever_they_echo() -> None:
+    known = soft_404.shape(at(HERE, "green boat 17 - Harbour News", "The ferry has sailed", text=f"{SAILED} No. 4711."), HERE)
+    assert len(known) == soft_404.SHAPE_BYTES
+    other = at(THERE, "old anchor 99881 - Harbour News", "The ferry has sailed", text=f"{SAILED} No. 12.")
+    assert soft_404.is_like(other, THERE, [bytes(8), known])
+    assert soft_404.is_error(other, THERE, [known])
+    assert not soft_404.is_error(other, THERE)
+    assert not soft_404.is_error(other, THERE, [bytes(8)])
+
+
+def test_pages_with_another_title_or_heading_are_not_like_an_error_page_of_their_site() -> None:
+    known = [soft_404.shape(at(HERE, "Harbour News", "The ferry has sailed"), HERE)]
+    assert not soft_404.is_error(at(THERE, "Harbour News", "Boats for hire"), THERE, known)
+    assert not soft_404.is_error(at(THERE, "Boats for hire - Harbour News", "The ferry has sailed"), THERE, known)
+
+
+def test_where_all_pages_have_the_sites_title_only_the_same_text_is_alike() -> None:
+    text = " ".join(f"{word} harbour" for word in WORDS)
+    known = [soft_404.shape(at(HERE, "site", text=text), HERE)]
+    assert soft_404.is_error(at(THERE, "site", text=text), THERE, known)
+    assert not soft_404.is_error(at(THERE, "site", text=f"{text} {PROSE}"), THERE, known)
+
+
+def test_a_home_page_that_is_served_for_everything_is_none_itself() -> None:
+    home = "http://site.example/"
+    front = at(home, "Harbour News", "Harbour News", text=PROSE)
+    known = [soft_404.shape(at(THERE, "Harbour News", "Harbour News", text=PROSE), THERE)]
+    assert not soft_404.is_error(front, home, known)
+    assert not soft_404.is_error(front, "http://site.example", known)
+    assert soft_404.is_error(at(HERE, "Harbour News", "Harbour News", text=PROSE), HERE, known)
+    assert soft_404.is_error(at(f"{home}?p=9", "Harbour News", "Harbour News", text=PROSE), f"{home}?p=9", known)
+
+
+@pytest.mark.parametrize("text", ["", "Loading", "Loading, please wait …", "404", "This app wants JavaScript"])
+def test_a_page_with_hardly_any_text_has_no_shape(text: str) -> None:
+    shell = parse_page(f"<title>My App</title><div id=root>{text}</div><script>start()</script>".encode(), HERE)
+    assert soft_404.shape(shell, HERE) == b""
+    assert not soft_404.is_like(shell, HERE, [bytes(8)])
+
+
+def test_scripts_without_spaces_have_shapes() -> None:
+    text = "船はもう出ました。船長は肩をすくめています。"
+    known = soft_404.shape(parse_page(f"<meta charset=utf-8><title>港</title><p>{text}".encode(), HERE), HERE)
+    assert known
+    assert soft_404.is_like(parse_page(f"<meta charset=utf-8><title>港</title><p>{text} 123".encode(), THERE), THERE, [known])
+
+
+@pytest.mark.parametrize("shapes", [[b""], [b"x"], [b"x" * 7], [b"x" * 9], [b"\xff" * 8] * 5])
+def test_shapes_that_are_none_are_like_nothing(shapes: list[bytes]) -> None:
+    assert not soft_404.is_like(at(HERE, "Harbour", "The ferry has sailed"), HERE, shapes)
+
+
+@pytest.mark.parametrize("url", ["", "http://[", "http://site.example/%ff%fe", "http://site.example/" + "a/" * 3000, "\ud800"])
+def test_no_url_and_no_page_makes_it_fail(url: str) -> None:
+    strange = Page(url, [], title="\ud800 404 \x00", text="\udfff not found " * 50, headings=("\ud800",) * 16)
+    assert 0.0 <= soft_404.score(strange, url, [b"x" * 8]) <= 1.0
+    assert len(soft_404.shape(strange, url)) in (0, soft_404.SHAPE_BYTES)

@@ -135,6 +135,7 @@ class Crawl:
             "CRAWLWEB_MIN_DELAY_S": 0.05,
             "CRAWLWEB_LATENCY_FACTOR": 0,
             "CRAWLWEB_IP_DELAY_S": 0,
+            "CRAWLWEB_PROBE_DAYS": 0,
             **settings,
         }
 

@@ -12,6 +12,7 @@ from crawlweb.frontier import scripts
 from crawlweb.frontier.cold import ColdQueues
 from crawlweb.frontier.meta import Meta
 from crawlweb.frontier.rows import EXACT, KeptNow, Lease, Limits, OriginFailed, Outcome, Override
+from crawlweb.records import PageRecord
 
 HOSTS = [f"h{n}.org" for n in range(12)]
 
@@ -19,8 +20,9 @@ HOSTS = [f"h{n}.org" for n in range(12)]
 def outcome(lease: Lease, n: int, now: float) -> Outcome:
     """One of every way, in turn."""
     failed = OriginFailed("http_5xx", 1.0, 60.0)
+    record = PageRecord(lease.entry.url, 1_000_000.0, 200, next_at=1_000_001.0)
     return (
-        Outcome(lease, "d", now, 0.05),
+        Outcome(lease, "d", now, 0.05, record=record, record_key=url_key(lease.entry.url)[:8]),
         Outcome(lease, "r", now, wait_s=2.0, arg=(5, "error")),
         Outcome(lease, "l"),
         Outcome(lease, "w", now, wait_s=3.0),
@@ -58,6 +60,16 @@ async def steps(rig: Rig) -> list[Any]:
         now = rig.worker_s()
         answers.append(await f.complete(0, [outcome(lease, n + turn, now) for n, lease in enumerate(leases) if n % 5]))
         rig.later(4_000 if turn < 5 else 70_000)
+        answers.append(await f.records(0, [key[:8] for key in keys]))
+        answers.append(await f.due(0))
+    rig.later(300_000)
+    due = await f.due(0)
+    assert due.queued
+    answers.append(due)
+    kept = [url_key(one.entry.url)[:8] for one in links]
+    rows = [(key, data) for key, data in zip(kept, await f.packed_records(0, kept), strict=True) if data]
+    assert len(rows) > 1
+    answers.append(await f.drop_records(0, rows[1:]))
     answers.append(await f.requeue())
     await f.override("h4.org", None)
     park = "park:big.org"

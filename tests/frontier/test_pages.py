@@ -12,7 +12,7 @@ import pytest
 from rig import WORKER_AHEAD_S, Rig, link, url_key
 
 from crawlweb.frontier import pages
-from crawlweb.frontier.rows import Lease, Link, Outcome, Override
+from crawlweb.frontier.rows import Lease, Limits, Link, Outcome, Override
 from crawlweb.records import Entry, PageRecord, PageVersion, WarcRef
 from crawlweb.spill import Spill
 from crawlweb.store.chunks import ChunkStore
@@ -367,7 +367,7 @@ def test_a_key_of_another_type_is_moved_aside(rig: Rig, name: str) -> None:
 @pytest.fixture
 def disk(redis_url: str, tmp_path: Path) -> Iterator[tuple[Rig, Spill]]:
     """Chunks of five pages."""
-    rig = Rig(redis_url)
+    rig = Rig(redis_url, limits=Limits(expected_urls=2048, lease_s=3_600))
     rig.f._unix_offset_s = -WORKER_AHEAD_S
     store = ChunkStore(str(tmp_path), "ab12")
     store.create()
@@ -449,3 +449,50 @@ def test_the_audit_finds_a_page_that_is_due_in_no_list(rig: Rig) -> None:
     rig.sync.delete(rig.key("soon:3334"))
     found = rig.run(rig.f.audit())
     assert (found["lost"], found["due"]) == (1, 2)
+    assert rig.run(rig.f.audit(repair=True))["relisted"] == 1
+    rig.check()
+    rig.later(800_000)
+    assert due(rig) == (1, 0)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_pages_fetched_at_random_are_due_once_each_time_and_never_early(disk: tuple[Rig, Spill], seed: int) -> None:
+    """A model: URL → when it is due. Answers are lost, pages given again, lists of days go to disk and come back."""
+    rig, spill = disk
+    rng = random.Random(seed)
+    urls = [f"https://h{n}.org/" for n in range(40)]
+    due_at: dict[str, float] = {}
+    given, twice = set(urls), set[str]()
+    rig.enqueue(*(link(url[8:-1]) for url in urls))
+    for _ in range(60):
+        rig.later(rng.choice((2_000, 100_000, 400_000, 3_600_000, 40_000_000, 3 * 86_400_000)))
+        for url in rng.sample(urls, rng.randrange(3)):
+            if url not in given:
+                given.add(url)
+                rig.enqueue(link(url[8:-1], how=20))
+        for _ in range(30):
+            due(rig)
+            tend(rig, spill)
+        now_s = rig.t / 1000
+        leases = rig.lease(200)
+        for _ in range(3):
+            rig.later(2_000)
+            leases += rig.lease(200)
+        got = [lease.entry.url for lease in leases]
+        must = given | {url for url, at in due_at.items() if at <= now_s - 600}
+        came = {url for url, at in due_at.items() if at <= now_s + 6}
+        may = given | came | twice
+        twice = given & came  # given, and due: queued twice
+        assert must <= set(got) <= may
+        for lease in leases:
+            url = lease.entry.url
+            next_s = rng.choice((0, 300, 4_000, 50_000, 100_000, 700_000))
+            rig.wires[0].lose_next = rng.random() < 0.2
+            rig.later(1_000)
+            assert fetched(rig, page(url, next_s, rig.t / 1000), lease) == "k"
+            due_at.pop(url, None)
+            if next_s:
+                due_at[url] = rig.t / 1000 + next_s
+            given.discard(url)
+        rig.check()
+    assert rig.run(rig.f.counts()).pending <= len(twice)

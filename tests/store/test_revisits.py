@@ -6,13 +6,16 @@ import asyncio
 import base64
 import hashlib
 import random
+from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from exchanges import PLAIN_HEAD, Record, exchange, finished, records_of, warcio_cli, writer_in
+from exchanges import PLAIN_HEAD, Record, exchange, finished, records_of, writer_in
+from warcio.archiveiterator import ArchiveIterator
+from warcio.checker import Checker
 
 from crawlweb.records import About, Earlier, Fetch, WarcRef
 from crawlweb.store import warc_records
@@ -32,8 +35,7 @@ def stored(folder: Path, *exchanges: tuple[Fetch, About | None], **options: Any)
 
     refs = asyncio.run(run())
     records = [record for file in dict.fromkeys(ref.file for ref in refs) for record in records_of(folder / file)]
-    check = warcio_cli("check", *map(str, finished(folder)))
-    assert check.returncode == 0, check.stdout
+    assert Checker(Namespace(inputs=list(map(str, finished(folder))), verbose=False)).process_all() == 0
     return refs, [record for record in records if record.type != "warcinfo"]
 
 
@@ -88,13 +90,36 @@ def test_outlinks_stand_in_a_metadata_record_concurrent_to_the_response(tmp_path
     ]
 
 
+def test_whatever_is_said_of_a_page_its_metadata_has_a_line_each(tmp_path: Path) -> None:
+    rng = random.Random(3)
+    shreds = ["\r", "\n", "\r\n", " ", "\t", ":", "é", "\ud800", "\x00", "\x85", "\u2028", "a", "outlink: ", "x" * 600, "", "WARC/1.1"]
+
+    def text() -> str:
+        return "".join(rng.choices(shreds, k=rng.randint(0, 6)))
+
+    abouts = [
+        About(
+            outlinks=[("http://a.test/" + text(), text(), text(), text()) for _ in range(rng.randint(0, 5))],
+            fields=[(text(), "v" + text()) for _ in range(rng.randint(0, 5))],
+        )
+        for _ in range(100)
+    ]
+    _, records = stored(tmp_path, *((page(f"http://stones.test/{n}", b""), about) for n, about in enumerate(abouts)))
+    for about, record in zip(abouts, [record for record in records if record.type == "metadata"], strict=True):
+        lines = record.payload.decode().split("\r\n")
+        assert len(lines) == 1 + len(about.fields) + len(about.outlinks) + 1
+        assert not any("\n" in line or "\r" in line for line in lines)
+        assert sum(line.startswith("outlink: http://a.test/") for line in lines) >= len(about.outlinks)
+
+
 def test_the_place_returned_is_that_of_the_response_whatever_follows_it(tmp_path: Path) -> None:
     about = About(outlinks=[(f"http://a.test/{n}", "a", "", "text") for n in range(100)])
     refs, records = stored(tmp_path, *((page(f"http://stones.test/{n}"), about) for n in range(4)))
     assert types(records) == ["response", "request", "metadata"] + ["revisit", "request", "metadata"] * 3
-    index = warcio_cli("index", "-f", "warc-type,offset,length", str(*finished(tmp_path)))
-    places = [line for line in index.stdout.splitlines() if '"response"' in line or '"revisit"' in line]
-    assert [f'"{ref.offset}", "length": "{ref.length}"' in line for ref, line in zip(refs, places, strict=True)] == [True] * 4
+    with finished(tmp_path)[0].open("rb") as stream:
+        archive = ArchiveIterator(stream)
+        places = [(record.rec_type, archive.get_record_offset(), archive.get_record_length()) for record in archive]
+    assert [place[1:] for place in places if place[0] in ("response", "revisit")] == [(ref.offset, ref.length) for ref in refs]
 
 
 # Identical payloads
@@ -178,14 +203,14 @@ def test_payloads_are_remembered_in_bounded_memory_the_last_met_longest() -> Non
     payloads = Payloads(most_bytes=100_000)
     digests = [rng.randbytes(20) for _ in range(2_000)]
     for digest in digests:
-        payloads.add(Original("http://a.test/", "2025", warc_records.StatusAndHeadersParser.make_warc_id(), digest))
+        payloads.add(Original("http://a.test/", "2025-06-15T15:06:40.500000Z", warc_records.StatusAndHeadersParser.make_warc_id(), digest))
         assert payloads.get(digests[0]) is not None
-    assert len(payloads._originals) == 100_000 // 314
+    assert len(payloads._originals) == 100_000 // 308
     assert payloads._bytes <= 100_000
     assert payloads.get(digests[1]) is None
     found = payloads.get(digests[-1])
     assert found is not None
-    assert (found.url, found.date, found.payload_sha1) == ("http://a.test/", "2025", digests[-1])
+    assert (found.url, found.date, found.payload_sha1) == ("http://a.test/", "2025-06-15T15:06:40.500000Z", digests[-1])
 
 
 # What the caller knows

@@ -41,6 +41,7 @@ from crawlweb.errors import StoreError
 from crawlweb.records import About, Fetch, WarcRef
 from crawlweb.store import files, warc
 from crawlweb.store import repair as repairs
+from crawlweb.store.files import index_path
 from crawlweb.store.repair import Repaired, repair
 from crawlweb.store.warc import WarcWriter
 from crawlweb.store.warc_records import Exchange, stored_response_head
@@ -420,13 +421,16 @@ def test_an_exchange_that_cannot_be_written_fails_alone(tmp_path: Path, monkeypa
 CRASHING_WRITER = """
 import asyncio, os, pathlib, random, sys
 sys.path.insert(0, sys.argv[3])
+from crawlweb.records import About
 from exchanges import exchange, writer_in
+
+links = About(outlinks=[("http://a.test/" + "x" * n, "a", "", "text") for n in range(20)])
 
 async def crawl(writer, rng, slot):
     for n in range(10_000):
         payload = rng.randbytes(rng.choice([0, 50, 5_000, 300_000]))
         url = f"http://stones.test/{slot}/{n}"
-        ref = await writer.append(exchange(url, payload))
+        ref = await writer.append(exchange(url, payload), links)
         os.write(1, f"{url} {len(payload)} {ref.file} {ref.offset} {ref.length}\\n".encode())
 
 async def main():
@@ -457,6 +461,8 @@ def test_kill_9_loses_nothing_that_was_returned(tmp_path: Path, seed: int) -> No
         url, payload_bytes, file, offset, length = line.decode().split()
         assert stored[url] == int(payload_bytes)
         assert len(block_of(tmp_path, WarcRef(file, int(offset), int(length)))) == len(PLAIN_HEAD) + int(payload_bytes)
+        index = index_path(tmp_path / file).read_text()
+        assert f'"length": "{length}", "offset": "{offset}"' in index
     assert repair(tmp_path) == []
 
 

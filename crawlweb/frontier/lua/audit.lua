@@ -2,11 +2,12 @@
 -- uses: time common pack cold records
 --
 -- ARGV[3]  msgpack {host: serial of its token} of all tokens that are in chunks, or nil: not known
--- Returns  msgpack {recorded (page records in Redis), due (keys in lists of due pages, chunks aside) · inline, back, park, cold, wait, leased, dead (URLs) · waiting, ready, asleep, inflight (hosts) · pending (enqueued - done by the
+-- ARGV[4]  1: pages that are due and in no list are put into theirs again
+-- Returns  msgpack {relisted (such pages) · recorded (page records in Redis), due (keys in lists of due pages, chunks aside) · inline, back, park, cold, wait, leased, dead (URLs) · waiting, ready, asleep, inflight (hosts) · pending (enqueued - done by the
 --          counters) · foreign (members of our lists that are not ours) · quarantined (what was found so, the latest 10,000) · lost (URLs of hosts that are in no place, hosts that are in two or
 --          none, leases without entry, URLs in chunks that no queue names, pages that are due and in no list) · what [texts]}
 
-local r = {recorded = 0, due = 0, inline = 0, back = 0, park = 0, cold = 0, wait = 0, leased = 0, dead = on(TAG .. 'dead', 'LLEN'), foreign = 0, quarantined = on(TAG .. 'quarantine', 'LLEN'), waiting = 0, ready = 0, asleep = 0, inflight = 0, lost = 0, what = {}}
+local r = {relisted = 0, recorded = 0, due = 0, inline = 0, back = 0, park = 0, cold = 0, wait = 0, leased = 0, dead = on(TAG .. 'dead', 'LLEN'), foreign = 0, quarantined = on(TAG .. 'quarantine', 'LLEN'), waiting = 0, ready = 0, asleep = 0, inflight = 0, lost = 0, what = {}}
 local places, flights, urls, homes = {}, {}, {}, {}
 local function lost(n, text)
   r.lost = r.lost + n
@@ -180,7 +181,12 @@ for host, n in pairs(homes) do
 end
 for key, due_s in pairs(due_at) do
   if not listed[key] and not queues['later:' .. math.floor(due_s / 86400)] then
-    lost(1, 'a page that is due at ' .. due_s .. ' is in no list')
+    if ARGV[4] == '1' then
+      page_due(key, due_s)
+      r.relisted = r.relisted + 1
+    else
+      lost(1, 'a page that is due at ' .. due_s .. ' is in no list')
+    end
   end
 end
 local STATE = {waiting = 'w', ready = 'r', asleep = 'ab', inflight = 'f'}

@@ -10,6 +10,8 @@ if ARGV[3] == 'get' then
   return cmsgpack.pack(out)
 end
 pass_when_full()
+local old = answered('g')
+if old ~= nil then return num(old) or redis.error_reply('STALE') end
 local dropped = 0
 for i = 4, #ARGV do
   local key = string.sub(ARGV[i], 1, 8)
@@ -20,4 +22,4 @@ for i = 4, #ARGV do
   end
 end
 finish()
-return dropped
+return num(answer('g', dropped))
