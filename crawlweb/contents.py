@@ -11,7 +11,7 @@ from typing import Any
 from .analysis import Analysis, Analyst, Outlinks, Recipe, Task
 from .content.fingerprint import VOTES_LEAST
 from .content.page import Wants
-from .content.soft_404 import is_error
+from .content.soft_404 import is_like
 from .default_settings import Config
 from .duplicates import Duplicates
 from .frontier.frontier import Frontier
@@ -71,7 +71,6 @@ def recipe_of(config: Config) -> Recipe:
         config.tracking_parameters,
         config.max_url_chars,
         minhash="minhash" in config.near,
-        simhash="simhash" in config.near,
         soft_404=config.soft_404,
     )
 
@@ -124,7 +123,7 @@ class Contents:
                 content = replace(content, before=before, changed=before.content_hash != _content_hash(analysis))
         looks_missing = analysis.looks_missing
         if self.config.soft_404 and lease.error_shapes and not looks_missing:
-            looks_missing = is_error(analysis.page, task.url, lease.error_shapes)
+            looks_missing = is_like(analysis.page, task.url, lease.error_shapes)
         if looks_missing:
             self._count("soft_404")
             return replace(content, soft_404=True)

@@ -104,7 +104,7 @@ class Config:
     )
     max_redirects: int = _row(5, "redirects followed in a row", low=0)
     near: tuple[str, ...] = _row(
-        ("minhash", "simhash"),
+        ("minhash",),
         "how pages with nearly the same content are found: `minhash`, `simhash`, both (what either finds), or empty: only exact copies",
     )
     near_pages: int = _row(

@@ -357,8 +357,8 @@ class Frontier:
         return _record(data, host)
 
     async def make_alias(self, host: str, key: bytes, canonical: str, kind: str) -> bool:
-        """The record of a page says from now on that it is an alias of another, and a `duplicate` or `near_duplicate`. False: there is none,
-        or it was another's a moment ago."""
+        """The record of a page says from now on that it is an alias of another. `kind`: `duplicate` or `near_duplicate`. False: there is
+        no record, or it changed at this moment."""
         p, short = self.partition_of(host), pages.record_key(key)
         (data,) = await self.packed_records(p, [short])
         record = _record(data, host)
