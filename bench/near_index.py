@@ -89,15 +89,15 @@ def used_bytes(client: redis.Redis) -> int:
     return int(info["used_memory"]) - int(info.get("mem_clients_normal", 0))
 
 
-async def fill(index: near.NearIndex, pages: Pages, first: int, last: int) -> float:
-    """CPU seconds of the client in look-ups."""
-    spent = 0.0
+async def fill(index: near.NearIndex, pages: Pages, first: int, last: int) -> tuple[float, int]:
+    """CPU seconds of the client in look-ups; matches, all of them wrong."""
+    spent, wrong = 0.0, 0
     for at in range(first, last, 64):
         batch = [pages.page(n) for n in range(at, min(at + 64, last))]
         start = time.process_time()
-        await index.look_up(batch)
+        wrong += sum(map(len, await index.look_up(batch)))
         spent += time.process_time() - start
-    return spent
+    return spent, wrong
 
 
 async def recall(index: near.NearIndex, pages: Pages, age: int, newest: int, kinds: Sequence[str]) -> dict[str, float]:
@@ -128,16 +128,17 @@ async def run(options: argparse.Namespace) -> None:
                 return
             await fill(index, Pages(8), 0, 64)
             client.flushall()
-            before, done = used_bytes(client), 0
+            before, done, wrong = used_bytes(client), 0, 0
             head = " | ".join(("pages", "MB", "B a page", "Redis, µs a page", "client, µs a page", "call p50, p99, µs"))
             print(f"### Window of {options.window:,} pages, {', '.join(kinds)}, exact\n\n| {head} |\n| --- | --- | --- | --- | --- | --- |")
             for share in (0.01, 0.1, 0.25, 0.5, 0.75, 1.0, 1.25):
                 target = int(options.window * share)
                 step = min(target - done, options.measured)
-                await fill(index, pages, done, target - step)
+                wrong += (await fill(index, pages, done, target - step))[1]
                 client.config_resetstat()
                 start = cpu_s(client)
-                mine = await fill(index, pages, target - step, target)
+                mine, more = await fill(index, pages, target - step, target)
+                wrong += more
                 spent, done = cpu_s(client) - start, target
                 stats: dict[str, Any] = client.info("latencystats")
                 calls = stats.get("latency_percentiles_usec_evalsha", {})
@@ -147,7 +148,8 @@ async def run(options: argparse.Namespace) -> None:
                     f"| {calls.get('p50')}, {calls.get('p99')} |",
                     flush=True,
                 )
-            print(f"\n| age, pages | {' | '.join(asked := (*kinds, 'exact'))} |\n| --- |{' --- |' * len(asked)}")
+            asked = (*kinds, "exact")
+            print(f"\nStrangers taken for copies: {wrong}.\n\n| age, pages | {' | '.join(asked)} |\n| --- |{' --- |' * len(asked)}")
             for age in AGES:
                 shares = await recall(index, pages, int(options.window * age), done - 1, asked)
                 print(f"| {int(options.window * age):,} | {' | '.join(f'{shares[kind]:.3f}' for kind in asked)} |", flush=True)
