@@ -139,6 +139,13 @@ def encode(record: PageRecord, host: str, priority: int = 9, depth: int = 0) -> 
     return packed
 
 
+def repacked(data: bytes, record: PageRecord) -> bytes:
+    """`record` as it is queued like the one in `data`. ValueError."""
+    host, _ = decode(data)
+    _, _, priority, depth, *_ = _HEAD.unpack_from(data)
+    return encode(record, host, priority, depth)
+
+
 class _Bytes:
     """Taken from the left; ValueError where there are none left."""
 
