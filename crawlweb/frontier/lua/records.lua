@@ -130,12 +130,12 @@ do
   end
 end
 
--- A page was fetched. What is as new is there already.
-local function keep_page(key, text)
+-- A page was fetched. `again`: it was told before, and what is as new is there already; else it is news, whatever the worker's clock says.
+local function keep_page(key, text, again)
   local old, before = page_get(key)
   local fetched, at = page_times(text)
   local old_fetched, old_at = page_times(old)
-  if not fetched or (old_fetched and old_fetched >= fetched) then return end
+  if not fetched or (again and old_fetched and old_fetched >= fetched) then return end
   if at > 0 and not (old_at and old_at > 0 and page_list(old_at) == page_list(at)) then page_due(key, at) end
   page_put(key, text, before)
 end
