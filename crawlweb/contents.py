@@ -21,6 +21,7 @@ from .outbox import flush_s
 from .parsers import Parsers
 from .policy.canonical import Canonicalizer
 from .policy.duplicates import Verdict
+from .policy.hosts import host_of
 from .policy.recrawl import after_fetch, earlier_versions
 from .records import About, Copy, Earlier, Fetch, PageRecord, WarcRef
 
@@ -134,8 +135,18 @@ class Contents:
             twin = await self._duplicates.verdict(Copy(task.url, key, lease.host, seen_at, analysis.fingerprint, declared))
             if twin.kind:
                 self._count(f"duplicates/{twin.kind}")
+            await asyncio.gather(*(self._supersede(url, task.url) for url in twin.supersedes))
             content = replace(content, twin=twin)
         return content
+
+    async def _supersede(self, alias: str, canonical: str) -> None:
+        """A page that was handed on leaves its place to a better copy."""
+        try:
+            key = self._canonicalizer.url_key(alias)
+        except ValueError:
+            return
+        if await self._frontier.make_alias(host_of(alias), key, canonical, "duplicate"):
+            self._count("duplicates/superseded")
 
     def about(self, content: Content) -> About:
         """What the WARC says of the page."""

@@ -109,7 +109,7 @@ class Config:
     )
     near_pages: int = _row(
         1_000_000,
-        "pages that are remembered for it, the last ones; 320 B of Redis each with both ways (docs/decisions/near-index.md)",
+        "pages that are remembered for it, the last ones; about 420 B of Redis each with both ways (docs/decisions/near-index.md)",
         low=1000,
     )
     domain_ranks: str = _row(

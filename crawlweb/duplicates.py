@@ -14,7 +14,7 @@ from .frontier.frontier import Frontier
 from .frontier.near import MINHASH, SIMHASH, NearIndex, ReadRecords
 from .policy.duplicates import CHAIN_MOST, Authority, DomainRanks, Verdict, judge, no_authority
 from .policy.hosts import host_of
-from .records import Copy, Fingerprint, PageRecord
+from .records import Copy
 
 WAIT_MOST = 64  # pages that wait for one look-up
 KEY_BYTES = 8  # of a URL key, in a record's
@@ -35,14 +35,13 @@ class Duplicates:
     def __init__(
         self,
         index: NearIndex,
-        read_records: ReadRecords,
         partition_of: Callable[[str], int],
         url_key: Callable[[str], bytes],
         spawn: Callable[[Coroutine[Any, Any, None]], Any],
         tick_s: float,
         authority: Authority = no_authority,
     ) -> None:
-        self._index, self._read_records, self._partition_of, self._url_key = index, read_records, partition_of, url_key
+        self._index, self._partition_of, self._url_key = index, partition_of, url_key
         self._spawn, self._tick_s, self._authority = spawn, tick_s, authority
         self._waiting: list[tuple[Copy, asyncio.Future[Verdict]]] = []
         self._full = asyncio.Event()
@@ -66,7 +65,7 @@ class Duplicates:
                 raise ConfigError(f"CRAWLWEB_NEAR={kind!r}: {MINHASH}, {SIMHASH} or both expected")
         authority = DomainRanks.read(config.domain_ranks) if config.domain_ranks else no_authority
         index = NearIndex(frontier, read_records, pages=config.near_pages, votes_least=votes_least, kinds=config.near)
-        return cls(index, read_records, frontier.partition_of, url_key, spawn, tick_s, authority)
+        return cls(index, frontier.partition_of, url_key, spawn, tick_s, authority)
 
     async def verdict(self, copy: Copy) -> Verdict:
         """Puts a page into the index and says whether it counts. To be asked once for a fetch, of pages with content (no errors, no soft
@@ -90,9 +89,14 @@ class Duplicates:
                     with contextlib.suppress(asyncio.TimeoutError):
                         await asyncio.wait_for(self._full.wait(), self._tick_s)
                 some, self._waiting = self._waiting[:WAIT_MOST], self._waiting[WAIT_MOST:]
-                for (_, answer), verdict in zip(some, await self._judged([copy for copy, _ in some]), strict=True):
+                verdicts = await self._judged([copy for copy, _ in some])
+                aliases = []
+                for (copy, answer), verdict in zip(some, verdicts, strict=True):
+                    if verdict.duplicate_of:
+                        aliases.append(replace(copy, alias_of=verdict.duplicate_of))
                     if not answer.done():
                         answer.set_result(verdict)
+                await self._index.tell(aliases)
         except Exception as e:
             for _, answer in (*some, *self._waiting):
                 if not answer.done():
@@ -115,8 +119,13 @@ class Duplicates:
         chains = await self._chains([*starts, *(self._place(copy.alias_of) for copy in aliases)])
         heads = {}
         for copy, chain in zip(aliases, chains[len(pages) :], strict=True):
-            if chain and (last := chain[-1]) is not None and not last.alias_of:
-                heads[copy.key[:KEY_BYTES]] = last
+            head = chain[-1] if chain else None
+            if chain and head is None:  # what it is an alias of is known by its URL only: the record is on disk
+                alias = next((link for link in reversed(chain) if link is not None), copy)
+                if place := self._place(alias.alias_of):
+                    head = replace(alias, url=place.url, key=place.key, host=place.host, alias_of="", declared_key=b"")
+            if head is not None and not head.alias_of:
+                heads[copy.key[:KEY_BYTES]] = head
         verdicts = []
         for page, matches, target, chain in zip(pages, found, targets, chains, strict=False):
             known = {match.copy.key[:KEY_BYTES]: match.copy for match in matches}  # more than records, which may not be written yet
@@ -140,15 +149,14 @@ class Duplicates:
             wanted = {(self._partition_of(place.host), place.key[:KEY_BYTES]): place for place in ahead if place is not None}
             if not wanted:
                 break
-            records = dict(zip(wanted, await self._read_records(list(wanted)), strict=True))
+            known = await self._index.known(wanted)
             for n, place in enumerate(ahead):
                 if place is None:
                     continue
-                record = records[self._partition_of(place.host), place.key[:KEY_BYTES]]
-                met = any(copy is not None and copy.key[:KEY_BYTES] == place.key[:KEY_BYTES] for copy in chains[n])
-                chains[n].append(None if record is None else _of_record(place, record))
-                goes_on = record is not None and record.canonical and not met
-                ahead[n] = self._place(record.canonical) if record is not None and goes_on else None
+                copy = known.get((self._partition_of(place.host), place.key[:KEY_BYTES]))
+                met = any(link is not None and link.key[:KEY_BYTES] == place.key[:KEY_BYTES] for link in chains[n])
+                chains[n].append(None if copy is None else replace(copy, key=place.key, host=place.host))
+                ahead[n] = self._place(copy.alias_of) if copy is not None and not met else None
         return chains
 
     def _place(self, url: str) -> _Place | None:
@@ -162,9 +170,3 @@ class Duplicates:
             return replace(copy, host=host_of(copy.url))
         except ValueError:
             return copy
-
-
-def _of_record(place: _Place, record: PageRecord) -> Copy:
-    prints = Fingerprint(record.content_hash, simhash=record.fingerprint or None)
-    seen_at = record.first_seen or record.fetched_at
-    return Copy(record.url, place.key, place.host, seen_at, prints, alias_of=record.canonical, status=record.status, flags=record.flags)

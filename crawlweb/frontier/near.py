@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, pairwise
 from math import ceil
@@ -37,13 +37,15 @@ MINHASH, SIMHASH = "minhash", "simhash"
 HAMMING_MOST = 3  # bits that may differ
 BATCH = 24  # pages a call: p99 in the server stays under 2 ms
 NAMED_MOST = 6  # pages that are named to a page: the surest
-RECENT_PAGES = 10_000  # of a shard, in each of two generations
+NAME_BYTES = 92  # of a page, as a rule: a URL of 65 characters
+NAMES_BYTES = 1_008  # of a set of names; a longer one is not kept
 BANDS_MOST = 64
-URL_MOST_CHARS = 4_096
 FEW_PAGES = 2**20  # a larger window needs longer parts of a SimHash: 16 bits are too few to tell 16 pages a set from the others
 _DOC = struct.Struct(">H8s")
 _SEGMENT_BYTES = 131_072 - 32  # what the allocator gives for it is no more
 _NOBODY = bytes(_DOC.size)
+_NAME = struct.Struct(">BIQ8s")  # kind, seconds of `seen_at`, SimHash, key of what it declares; then URL, and what it is an alias of
+_HTTPS, _HAS_SIMHASH = 1, 2
 
 CHANGED_BITS = 20  # pages with as many equal bands as twins have differ in fewer; two that have nothing in common differ in 32 ± 4
 
@@ -60,7 +62,8 @@ class Table:
     entry: str
     ways: int
     entries: int  # at the most
-    sets: int = 0  # as many as go into a segment
+    sets: int = 0  # 0: as many as go into a segment
+    row_bytes: int = 0  # 0: `ways` entries
     width: int = field(init=False)
     row: struct.Struct = field(init=False)
     head: tuple[str | int, ...] = field(init=False)
@@ -68,15 +71,16 @@ class Table:
     def __post_init__(self) -> None:
         self.width = struct.calcsize(">" + self.entry)
         self.row = struct.Struct(">" + self.entry * self.ways)
-        self.sets = self.sets or _SEGMENT_BYTES // self.row.size
-        segments = ceil(self.entries / (self.sets * self.ways))
-        self.head = self.name, segments, self.sets * self.row.size, self.row.size, self.width
+        self.row_bytes = self.row_bytes or self.row.size
+        self.sets = self.sets or _SEGMENT_BYTES // self.row_bytes
+        segments = ceil(self.entries * self.width / (self.sets * self.row_bytes))
+        self.head = self.name, segments, self.sets * self.row_bytes, self.row_bytes, self.width
 
     def place(self, key: int) -> tuple[int, str, str]:
         """What chooses the segment, first and last byte of the set there."""
         segment, place = divmod(key, self.sets)
-        first = place * self.row.size
-        return segment, str(first), str(first + self.row.size - 1)
+        first = place * self.row_bytes
+        return segment, str(first), str(first + self.row_bytes - 1)
 
 
 _Asked = tuple[Table, list[int], list[int | str | bytes]]  # of which pages; what the script gets of each (lua/near.lua)
@@ -131,6 +135,8 @@ class NearIndex:
             Table(f"simhash:{blocks}-{''.join(map(str, some))}", 2 + i, "Q10s", ways, pages, 256 if blocks == 4 else 0)
             for i, some in enumerate(self._chosen)
         ]
+        shards = near_shards(frontier.partitions)
+        self._names = Table("names", 0, f"{NAME_BYTES}s", 1, ceil(1.25 * pages / shards), row_bytes=NAMES_BYTES)
         self._minhash = [Table(f"minhash:{i}", i, "10s", 8, pages) for i in range(BANDS_MOST)]
 
     async def look_up(self, batch: Sequence[Copy]) -> list[tuple[Match, ...]]:
@@ -157,23 +163,21 @@ class NearIndex:
     async def _meet(self, batch: Sequence[Copy]) -> list[_Found]:
         found = [_Found() for _ in batch]
         shards = near_shards(self._frontier.partitions)
-        recent: dict[int, list[tuple[bytes, bytes]]] = defaultdict(list)
-        for copy in batch:
-            recent[self._shard_of(self.doc_of(copy))].append((self.doc_of(copy), _pack(copy)))
+        named = self._put_names(batch)
         if shards > 1:  # what names a page stands before what leads to it
-            await asyncio.gather(*(self._call(shard, [], rows) for shard, rows in recent.items()))
-            recent.clear()
-        await self._ask(batch, range(len(batch)), found, recent)
+            await asyncio.gather(*(self._call(shard, [], data) for shard, data in named.items()))
+            named.clear()
+        await self._ask(batch, range(len(batch)), found, named)
         if shards > 1:
             again = [i for i, one in enumerate(found) if any(n < self._votes_least for n in one.votes.values())]
             for i in again:
                 found[i] = _Found()
             if again:
-                await self._ask(batch, again, found, recent)
+                await self._ask(batch, again, found, named)
         return found
 
     async def _ask(
-        self, batch: Sequence[Copy], which: Iterable[int], found: list[_Found], recent: dict[int, list[tuple[bytes, bytes]]]
+        self, batch: Sequence[Copy], which: Iterable[int], found: list[_Found], named: Mapping[int, list[int | str | bytes]]
     ) -> None:
         shards = near_shards(self._frontier.partitions)
         asked: dict[str, _Asked] = {}
@@ -185,18 +189,21 @@ class NearIndex:
         by_shard: dict[int, list[_Asked]] = defaultdict(list)
         for rows_of in asked.values():
             by_shard[rows_of[0].ordinal % shards].append(rows_of)
-        touched = sorted({*by_shard, *recent})
-        answers = await asyncio.gather(*(self._call(shard, by_shard[shard], recent.get(shard, [])) for shard in touched))
+        touched = sorted({*by_shard, *named})
+        answers = await asyncio.gather(*(self._call(shard, by_shard[shard], named.get(shard, [])) for shard in touched))
         for shard, answer in zip(touched, answers, strict=True):
-            for (table, members, _), rows in zip(by_shard[shard], answer, strict=True):
+            for (table, members, _), rows in zip(by_shard[shard], answer[:-1], strict=True):
                 self._read(table, rows, members, batch, found)
         for i in which:
             found[i].count(self.doc_of(batch[i]), _NOBODY)
 
-    async def _call(self, shard: int, asked: Sequence[_Asked], recent: Sequence[tuple[bytes, bytes]]) -> list[bytes]:
+    async def _call(
+        self, shard: int, asked: Sequence[_Asked], named: Sequence[int | str | bytes], wanted: Sequence[int | str] = ()
+    ) -> list[bytes]:
+        """`asked`, `named`: put in; `wanted`: sets of names. The sets of the tables asked, then those of names."""
         key = near_shard_key(self._frontier.crawl, shard)
         rows = [(*table.head, data) for table, _, data in asked]
-        args = msgpack.packb(rows, use_bin_type=False), msgpack.packb(recent, use_bin_type=False), RECENT_PAGES
+        args = [msgpack.packb(given, use_bin_type=False) for given in (rows, (*self._names.head, named), wanted)]
         answer: list[bytes] = await self._frontier.patiently(lambda: scripts.run(self._frontier.redis, "near", key, *args))
         return answer
 
@@ -243,52 +250,79 @@ class NearIndex:
     def _shard_of(self, doc: bytes) -> int:
         return doc[-1] % near_shards(self._frontier.partitions)
 
+    async def known(self, places: Iterable[tuple[int, bytes]]) -> dict[tuple[int, bytes], Copy]:
+        """(partition, first 8 bytes of the URL key) → what its record says of a page, or, where that is not in Redis, the index."""
+        found = await self._named({_DOC.pack(*place) for place in places})
+        return {_DOC.unpack(doc): copy for doc, copy in found.items()}
+
     async def _named(self, docs: set[bytes]) -> dict[bytes, Copy]:
         if not docs:
             return {}
         ordered = sorted(docs)
         places = [_DOC.unpack(doc) for doc in ordered]
         known = [(p, key) for p, key in places if p < self._frontier.partitions]
-        recent, records = await asyncio.gather(self._recent(ordered), self._read_records(known))
+        kept, records = await asyncio.gather(self._kept(ordered), self._read_records(known))
         recorded = dict(zip(known, records, strict=True))
         out = {}
         for doc, (partition, key) in zip(ordered, places, strict=True):
-            record, lately = recorded.get((partition, key)), recent.get(doc)
+            record, name = recorded.get((partition, key)), kept.get(doc)
             if record is not None:
-                prints = lately.fingerprint if lately else Fingerprint(record.content_hash, simhash=record.fingerprint or None)
+                simhash = name.fingerprint.simhash if name else record.fingerprint or None
                 out[doc] = Copy(
                     record.url,
                     key,
                     "",
                     record.first_seen or record.fetched_at,
-                    prints,
-                    "",
-                    lately.declared_key if lately else b"",
-                    record.canonical,
-                    record.status,
-                    record.flags,
+                    Fingerprint(record.content_hash, simhash=simhash),
+                    declared_key=name.declared_key if name else b"",
+                    alias_of=record.canonical,
+                    status=record.status,
+                    flags=record.flags,
                 )
-            elif lately:
-                out[doc] = lately
+            elif name:
+                out[doc] = name
         return out
 
-    async def _recent(self, docs: Sequence[bytes]) -> dict[bytes, Copy]:
+    def _put_names(self, copies: Iterable[Copy]) -> dict[int, list[int | str | bytes]]:
+        """By shard, as `_call` takes them."""
+        named: dict[int, list[int | str | bytes]] = defaultdict(list)
+        for copy in copies:
+            doc = self.doc_of(copy)
+            name = doc + _pack(copy)
+            if len(name) + 2 <= NAMES_BYTES:
+                named[self._shard_of(doc)] += (*self._names.place(_name_number(doc)), len(name).to_bytes(2, "big") + name)
+        return named
+
+    async def tell(self, copies: Iterable[Copy]) -> None:
+        """What these pages are aliases of: known from now on to pages that meet them, as long as the index names them."""
+        await asyncio.gather(*(self._call(shard, [], data) for shard, data in self._put_names(copies).items()))
+
+    async def _kept(self, docs: Sequence[bytes]) -> dict[bytes, Copy]:
         by_shard: dict[int, list[bytes]] = defaultdict(list)
         for doc in docs:
             by_shard[self._shard_of(doc)].append(doc)
-
-        async def ask(shard: int, some: list[bytes]) -> list[Any]:
-            tag = near_shard_key(self._frontier.crawl, shard).removesuffix("near")
-            commands: list[tuple[str | bytes, ...]] = [("HMGET", f"{tag}recent:{generation}", *some) for generation in (0, 1)]
-            return await self._frontier.at_once(*commands)
-
-        answers = await asyncio.gather(*(ask(shard, some) for shard, some in by_shard.items()))
+        wanted = {shard: [part for doc in some for part in self._names.place(_name_number(doc))] for shard, some in by_shard.items()}
+        answers = await asyncio.gather(*(self._call(shard, [], [], parts) for shard, parts in wanted.items()))
         found = {}
-        for some, generations in zip(by_shard.values(), answers, strict=True):
-            for values in generations:
-                if isinstance(values, list):  # else: a key of another type
-                    found.update({doc: copy for doc, value in zip(some, values, strict=True) if value and (copy := _unpack(doc, value))})
+        for some, answer in zip(by_shard.values(), answers, strict=True):
+            for n, doc in enumerate(some):
+                if (data := _name_in(answer[-1], n * NAMES_BYTES, doc)) and (copy := _unpack(doc, data)):
+                    found[doc] = copy
         return found
+
+
+def _name_number(doc: bytes) -> int:
+    return int.from_bytes(doc[-5:-1], "big")
+
+
+def _name_in(rows: bytes, at: int, doc: bytes) -> bytes:
+    """What names a page in the set that begins at `at`; b"": nothing."""
+    end = at + NAMES_BYTES
+    while at + 2 < end and (length := int.from_bytes(rows[at : at + 2], "big")):
+        if rows[at + 2 : at + 12] == doc:
+            return rows[at + 12 : at + 2 + length] if at + 2 + length <= end else b""
+        at += 2 + length
+    return b""
 
 
 def _kind_now(copy: Copy, known: Copy, kind: str) -> str:
@@ -300,17 +334,22 @@ def _kind_now(copy: Copy, known: Copy, kind: str) -> str:
 
 
 def _pack(copy: Copy) -> bytes:
-    prints = copy.fingerprint
-    row = (copy.url[:URL_MOST_CHARS], copy.seen_at, copy.declared_key, prints.body_hash, prints.text_hash, prints.simhash)
-    packed: bytes = msgpack.packb(row, unicode_errors="surrogatepass")
-    return packed
+    simhash = copy.fingerprint.simhash
+    kind = _HTTPS * copy.url.startswith("https://") + _HAS_SIMHASH * (simhash is not None)
+    head = _NAME.pack(kind, max(0, min(int(copy.seen_at), 2**32 - 1)), simhash or 0, copy.declared_key[:8])
+    texts = (copy.url.partition("://")[2], copy.alias_of)
+    return head + b"\0".join(text.encode("utf-8", "surrogatepass") for text in texts if text)
 
 
 def _unpack(doc: bytes, data: bytes) -> Copy | None:
     """None for what is not ours."""
     try:
-        url, seen_at, declared_key, body_hash, text_hash, simhash = msgpack.unpackb(data, unicode_errors="surrogatepass")
-        prints = Fingerprint(bytes(body_hash), bytes(text_hash), None if simhash is None else int(simhash))
-        return Copy(str(url), doc[2:], "", float(seen_at), prints, declared_key=bytes(declared_key))
-    except (ValueError, TypeError, msgpack.exceptions.UnpackException):
+        kind, seen_at, simhash, declared_key = _NAME.unpack_from(data)
+        url, _, alias_of = data[_NAME.size :].decode("utf-8", "surrogatepass").partition("\0")
+    except (ValueError, struct.error):
         return None
+    prints = Fingerprint(b"", simhash=simhash if kind & _HAS_SIMHASH else None)
+    scheme = "https" if kind & _HTTPS else "http"
+    return Copy(
+        f"{scheme}://{url}", doc[2:], "", seen_at, prints, declared_key=declared_key.strip(b"\0") and declared_key, alias_of=alias_of
+    )

@@ -101,13 +101,15 @@ def run(redis_url: str, work: Callable[[World], Awaitable[Any]], **config: Any) 
     return asyncio.run(main())
 
 
-def test_pages_of_a_moment_go_into_one_look_up(redis_url: str) -> None:
+def test_pages_of_a_moment_take_one_call_and_those_that_have_copies_two_more_to_name_them_and_to_tell(redis_url: str) -> None:
     async def work(world: World) -> None:
         await world.verdicts(page("https://a.org/0", 0))
         before = world.wire.look_ups
-        verdicts = await world.verdicts(*(page(f"https://h{n}.org/", 1 + n % 10) for n in range(20)))
+        assert await world.verdicts(*(page(f"https://h{n}.org/", 1 + n) for n in range(20))) == [Verdict()] * 20
         assert world.wire.look_ups == before + 1
-        assert sum(not verdict.duplicate_of for verdict in verdicts) >= 10
+        verdicts = await world.verdicts(*(page(f"https://the-mirror.org/{n}", 1 + n) for n in range(20)))
+        assert verdicts == [Verdict(f"https://h{n}.org/", "exact") for n in range(20)]
+        assert world.wire.look_ups == before + 4
 
     run(redis_url, work)
 
@@ -182,6 +184,19 @@ def test_aliases_of_aliases_are_followed_and_loops_end(redis_url: str) -> None:
         world.record(page(urls[2], 1), Verdict())
         assert await world.verdicts(page("https://x.org/q", 2, urls[0])) == [Verdict(declaration="other_content")]
         assert await world.verdicts(page("https://x.org/r", 1, urls[0])) == [Verdict(urls[2], "declared", "believed")]
+
+    run(redis_url, work)
+
+
+def test_records_on_disk_are_not_missed(redis_url: str) -> None:
+    async def work(world: World) -> None:
+        first, second = "https://x.org/1st", "https://x.org/the-second"
+        await world.verdicts(page(first, 1))
+        await world.verdicts(page(second, 1))
+        world.records.clear()
+        assert await world.verdicts(page("https://y.org/a-third-one", 1)) == [Verdict(first, "exact")]
+        world.records.clear()
+        assert await world.verdicts(page("https://x.org/0", 1, second)) == [Verdict(first, "declared", "believed")]
 
     run(redis_url, work)
 

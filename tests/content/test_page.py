@@ -114,14 +114,21 @@ def test_what_meta_elements_say_is_handed_on_as_written() -> None:
     assert parse_page(html.encode(), URL).robots == (("ROBOTS", "NoIndex, follow"), ("crawlweb", "nofollow"))
 
 
-def test_the_rels_of_a_link_are_told_unless_one_link_to_it_has_none() -> None:
+def test_the_rels_of_all_links_to_a_url_are_told() -> None:
     html = (
         "<a href=/1 rel=nofollow>1</a><a href=/2 rel='ugc sponsored'>2</a><a href=/2 rel=noopener>2</a><a href=/3 rel=nofollow>3</a>"
         "<a href=/3>3</a><a href=/4>4</a><a href=/4 rel=nofollow>4</a><area href=/5 rel=nofollow>" + "<a href=/6 rel=x{}>6</a>" * 3
     )
     page = parse_page(html.encode(), URL)
     assert page.hrefs == ["/1", "/2", "/3", "/4", "/5", "/6"]
-    assert page.rels == {"/1": ("nofollow",), "/2": ("ugc sponsored", "noopener"), "/5": ("nofollow",), "/6": ("x{}",)}
+    assert {href: anchor.rels for href, anchor in page.anchors.items()} == {
+        "/1": ("nofollow",),
+        "/2": ("ugc sponsored", "noopener"),
+        "/3": ("nofollow", ""),
+        "/4": ("", "nofollow"),
+        "/5": ("nofollow",),
+        "/6": ("x{}",),
+    }
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -14,8 +15,9 @@ import redis
 from rig import Rig, hosts_in, url_key
 
 from crawlweb.frontier import near
+from crawlweb.frontier.accounts import Accounts
 from crawlweb.frontier.frontier import Frontier
-from crawlweb.frontier.keys import is_key_of, near_shard_key, near_shards
+from crawlweb.frontier.keys import KEYS, is_key_of, near_shard_key, near_shards
 from crawlweb.frontier.near import NearIndex, parts_of, simhash_tables
 from crawlweb.records import Copy, Fingerprint, Match, PageRecord
 
@@ -167,26 +169,67 @@ def test_a_page_of_a_moment_ago_is_named_before_its_record_is_written(rig: Rig) 
     assert (match.copy.url, match.copy.seen_at, match.copy.fingerprint.simhash) == (old.url, old.seen_at, OLD.simhash)
 
 
-def test_an_older_page_is_named_by_its_record(rig: Rig) -> None:
+def test_a_page_is_named_by_its_record_rather_than_by_the_index(rig: Rig) -> None:
     records = Records()
     index = index_of(rig, records)
     old = page("old", OLD)
     record = PageRecord(old.url, 5.0, 200, first_seen=3.0, canonical="https://first.org/", flags=frozenset({"noindex"}))
     records[rig.f.partition_of(old.host), old.key[:8]] = record
-    with mock.patch.object(near, "RECENT_PAGES", 2):
+    for delete in (False, True):
         rig.run(index.look_up([old]))
-        for n in range(6):
-            rig.run(index.look_up([page(f"p{n}", prints(n + 10))]))
+        if delete:
+            delete_names(rig)
         ((match,),) = rig.run(index.look_up([page("new", OLD)]))
-    copy = match.copy
-    assert (copy.url, copy.seen_at, copy.alias_of, copy.flags) == (old.url, 3.0, "https://first.org/", frozenset({"noindex"}))
+        copy = match.copy
+        assert (copy.url, copy.seen_at, copy.alias_of, copy.flags) == (old.url, 3.0, "https://first.org/", frozenset({"noindex"}))
+
+
+def delete_names(rig: Rig) -> None:
+    for key in rig.sync.keys(f"{TAG}names:*"):
+        rig.sync.delete(key)
 
 
 def test_a_page_that_nothing_names_is_met_by_nobody(rig: Rig) -> None:
     index = index_of(rig)
     rig.run(index.look_up([page("old", OLD)]))
-    rig.sync.delete(f"{TAG}recent:0")
+    delete_names(rig)
     assert look_up(rig, index, page("new", OLD)) == [[]]
+
+
+@pytest.mark.parametrize(
+    "copy",
+    [
+        page("old", OLD),
+        Copy("http://x.org/é\udc80?a=%00", b"\1" * 16, "x.org", 7.0, Fingerprint(b"", simhash=0), "", b"key\0\0\0\0\0"),
+        Copy("https://x.org/", b"\2" * 16, "x.org", -1.0, Fingerprint(b""), alias_of="http://y.org/alias"),
+        Copy("https://x.org/" + "l" * 900, b"\3" * 16, "x.org", 1e12, Fingerprint(b"")),
+    ],
+    ids=["usual", "odd", "alias", "long"],
+)
+def test_what_names_a_page_comes_back(rig: Rig, copy: Copy) -> None:
+    index = index_of(rig)
+    place = rig.f.partition_of(copy.host), copy.key[:8]
+    rig.run(index.tell([copy]))
+    found = rig.run(index.known([place, (0, b"stranger")]))
+    assert set(found) == {place}
+    known = found[place]
+    assert (known.url, known.declared_key, known.alias_of) == (copy.url, copy.declared_key, copy.alias_of)
+    assert (known.seen_at, known.fingerprint.simhash) == (max(0, min(2**32 - 1, int(copy.seen_at))), copy.fingerprint.simhash)
+
+
+def test_a_url_that_is_too_long_is_not_kept(rig: Rig) -> None:
+    index = index_of(rig)
+    long = page("l" * 1_000, OLD, "x.org")
+    assert look_up(rig, index, page("a", OLD), long, page("b", OLD)) == [[], [("a", "exact")], [("a", "exact")]]
+
+
+def test_what_a_page_is_an_alias_of_is_told_once_it_is_known(rig: Rig) -> None:
+    index = index_of(rig)
+    old = page("old", OLD)
+    rig.run(index.look_up([old]))
+    rig.run(index.tell([replace(old, alias_of="https://first.org/")]))
+    ((match,),) = rig.run(index.look_up([page("new", OLD)]))
+    assert (match.copy.url, match.copy.alias_of) == (old.url, "https://first.org/")
 
 
 @pytest.mark.parametrize(("bits", "met"), [(0, [("old", "near")]), (near.CHANGED_BITS, [("old", "near")]), (near.CHANGED_BITS + 1, [])])
@@ -195,19 +238,10 @@ def test_a_page_that_shows_something_else_by_now_is_not_met(rig: Rig, bits: int,
     index = index_of(rig, records)
     old = page("old", OLD)
     rig.run(index.look_up([old]))
-    rig.sync.delete(f"{TAG}recent:0")
+    delete_names(rig)
     now = OLD.simhash ^ ((1 << bits) - 1)
     records[rig.f.partition_of(old.host), old.key[:8]] = PageRecord(old.url, 5.0, 200, fingerprint=now)
     assert look_up(rig, index, page("new", prints(2, bands=OLD.bands, simhash=OLD.simhash))) == [met]
-
-
-def test_the_names_of_recent_pages_take_a_bounded_place(rig: Rig) -> None:
-    index = index_of(rig, kinds=())
-    with mock.patch.object(near, "RECENT_PAGES", 50):
-        for first in range(0, 300, 20):
-            rig.run(index.look_up([page(f"p{n}", prints(n)) for n in range(first, first + 20)]))
-            assert sum(rig.sync.hlen(f"{TAG}recent:{g}") for g in (0, 1)) <= 100
-    assert look_up(rig, index, page("new", prints(299))) == [[("p299", "exact")]]
 
 
 # -- size ------------------------------------------------------------------------------------------------------------------
@@ -254,6 +288,25 @@ def test_a_large_window_finds_by_simhash_too(rig: Rig) -> None:
     index = index_of(rig, pages=2**21, kinds=("simhash",))
     look_up(rig, index, page("old", OLD))
     assert look_up(rig, index, page("new", prints(2, simhash=OLD.simhash ^ BITS_3))) == [[("old", "near")]]
+
+
+@pytest.mark.parametrize(("partitions", "samples"), [(1, 0), (1, 3), (1024, 3)])
+def test_its_memory_is_accounted_for(redis_url: str, partitions: int, samples: int) -> None:
+    rig = Rig(redis_url, partitions)
+    try:
+        with mock.patch.object(near, "_SEGMENT_BYTES", 8_192):
+            index = index_of(rig)
+            rig.run(index.look_up([page(f"p{n}", prints(n)) for n in range(3_000)]))
+        accounts = Accounts(rig.f)
+        for _ in range(samples):
+            rig.run(accounts.sample())
+        account = rig.run(accounts.estimate() if samples else accounts.walk())
+        for row in (row for row in KEYS if row.name.endswith(":<segment>") and row.scope == "fingerprints"):
+            keys = rig.sync.keys(f"{{t:near:*}}:{row.name.partition('<')[0]}*")
+            assert account.kinds[row.name].keys == pytest.approx(len(keys), rel=0.2)
+            assert account.kinds[row.name].size_bytes == pytest.approx(sum(rig.sync.memory_usage(key) for key in keys), rel=0.2)
+    finally:
+        rig.close()
 
 
 # -- shards ----------------------------------------------------------------------------------------------------------------
@@ -341,17 +394,12 @@ def test_keys_of_another_type_are_moved_aside(rig: Rig) -> None:
     assert b"near" in b"".join(rig.sync.lrange(f"{TAG}quarantine", 0, -1))
 
 
-@pytest.mark.parametrize("damage", ["cut", "noise", "state", "gone", "recent"])
+@pytest.mark.parametrize("damage", ["cut", "noise", "state", "gone"])
 def test_damaged_tables_lose_what_was_damaged_and_go_on(rig: Rig, damage: str) -> None:
     index, rng = index_of(rig), random.Random(5)
     look_up(rig, index, page("old", OLD))
     for key in rig.sync.keys(f"{TAG}*:*"):
-        name = key.decode().removeprefix(TAG)
-        if name.startswith("recent"):
-            if damage == "recent":
-                for field in rig.sync.hkeys(key):
-                    rig.sync.hset(key, field, rng.choice([b"", b"\xc1", msgpack.packb([1, 2]), msgpack.packb(["u", "x", 1, 2, 3, 4])]))
-        elif damage == "cut":
+        if damage == "cut":
             rig.sync.set(key, rig.sync.getrange(key, 0, rng.randrange(1000)))
         elif damage == "noise":
             rig.sync.set(key, rng.randbytes(rig.sync.strlen(key)))

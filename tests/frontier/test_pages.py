@@ -429,6 +429,19 @@ def test_a_page_fetched_while_its_record_is_in_a_chunk_keeps_the_newer_record(di
     rig.check()
 
 
+def test_pages_of_days_to_come_leave_earlier_while_memory_is_scarce(disk: tuple[Rig, Spill]) -> None:
+    rig, spill = disk
+    for n in range(4):
+        fetched(rig, page(f"https://h{n}.org/", 10 * 86_400))
+    tend(rig, spill)
+    assert rig.counters()["recs"] == 4
+    spill._scarce = lambda: True
+    rig.run(spill._look_for_long(0, 60))
+    tend(rig, spill)
+    assert rig.counters()["recs"] == 1
+    rig.check()
+
+
 def test_a_record_that_changed_on_its_way_to_disk_stays(disk: tuple[Rig, Spill]) -> None:
     rig, _ = disk
     fetched(rig, page(next_s=10_000))
