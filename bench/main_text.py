@@ -1,12 +1,14 @@
 """Main text of pages: precision, recall and CPU of `main_text` beside trafilatura and resiliparse.
 
-    python bench/main_text.py FOLDER [--part report|tune|all] [--rounds N] [--worst N]
+    python bench/main_text.py FOLDER [--part report|tune|all] [--rounds N] [--worst N] [--near-dup FOLDER]
 
 FOLDER holds index.jsonl.gz (or index.jsonl) and the pages it names, unpacked (../shared/data/e_html_pages). Labels are of
 two kinds: whole article bodies (multisets of four-word shingles, precision and recall averaged over pages, as
 scrapinghub's article-extraction-benchmark counts), and trafilatura's sentences that must and must not be in the text
 (true and false positives counted over all pages). A site belongs to the part to tune on or to the part to report by the
-hash of its domain. CPU is a thread's, on decoded pages; for `main_text` without the parse, which `parse_page` needs anyway.
+hash of its domain. CPU is a thread's, on decoded pages; for `main_text` without the parse, which `parse_page` needs anyway; the
+last line is every fifth page of the index, labelled or not. `--near-dup` (../shared/data/g_near_dup, its archives unpacked in any folders
+below it) adds how alike the main and visible texts of its pairs are.
 """
 
 from __future__ import annotations
@@ -30,13 +32,14 @@ from selectolax.lexbor import LexborHTMLParser
 
 from crawlweb.content.charset import encoding_of
 from crawlweb.content.main_text import main_text
-from crawlweb.content.page import _OPTIONS, _tamed, parse_page
+from crawlweb.content.page import _OPTIONS, parse_page
+from crawlweb.content.taming import tamed
 
 SHINGLE_WORDS = 4
 
 
 def ours(html: str) -> tuple[str, float]:
-    tree = LexborHTMLParser(_tamed(html.encode("utf-8", "replace")), options=_OPTIONS)
+    tree = LexborHTMLParser(tamed(html.encode("utf-8", "replace")), options=_OPTIONS)
     began = time.thread_time()
     text = main_text(tree)
     return text, time.thread_time() - began
@@ -87,17 +90,47 @@ def f1(precision: float, recall: float) -> float:
 
 
 def labelled_pages(folder: Path, part: str) -> list[tuple[dict[str, Any], str]]:
-    index = folder / "index.jsonl"
     pages = []
-    with index.open("rt") if index.exists() else gzip.open(folder / "index.jsonl.gz", "rt") as lines:
-        for line in lines:
-            row = json.loads(line)
-            label = row.get("label") or {}
-            if not (label.get("must") or label.get("article_body")):
-                continue
-            if part == "all" or is_to_report(row["domain"]) == (part == "report"):
-                pages.append((row, decoded((folder / row["file"]).read_bytes())))
+    for row in index_rows(folder):
+        label = row.get("label") or {}
+        if not (label.get("must") or label.get("article_body")):
+            continue
+        if part == "all" or is_to_report(row["domain"]) == (part == "report"):
+            pages.append((row, decoded((folder / row["file"]).read_bytes())))
     return pages
+
+
+def index_rows(folder: Path) -> list[dict[str, Any]]:
+    index = folder / "index.jsonl"
+    with index.open("rt") if index.exists() else gzip.open(folder / "index.jsonl.gz", "rt") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def print_near_dup(folder: Path) -> None:
+    """Of each kind of pair: means of the Jaccard similarity of sets of word 5-grams, and pairs with at least 0.8."""
+    paths = {path.stem: path for path in folder.rglob("*.html")}
+    texts: dict[str, tuple[set[tuple[str, ...]], ...]] = {}
+
+    def grams(stem: str) -> tuple[set[tuple[str, ...]], ...]:
+        if stem not in texts:
+            page = parse_page(paths[stem].read_bytes(), "http://site.test/")
+            lists = (page.main_text.split(), page.text.split())
+            texts[stem] = tuple({tuple(words[n : n + 5]) for n in range(len(words) - 4)} for words in lists)
+        return texts[stem]
+
+    kinds: dict[str, list[list[float]]] = {}
+    for pairs in sorted(folder.rglob("pairs.jsonl")):
+        for row in map(json.loads, pairs.read_text().splitlines()):
+            kind = row.get("variant") or f"{row['set']}, {'same' if row['same_page'] else 'other'} page, {row['label']}"
+            one, other = (grams(Path(name).stem) for name in (row.get("a") or row["page_a"], row.get("b") or row["page_b"]))
+            alike = [len(a & b) / max(1, len(a | b)) for a, b in zip(one, other, strict=True)]
+            kinds.setdefault(kind, []).append(alike)
+    print(f"\n{'pairs':46} {'':5} main text (0.8 or more)  visible text")
+    for kind, alikes in sorted(kinds.items()):
+        main_alike, text_alike = (list(column) for column in zip(*alikes, strict=True))
+        counts = [sum(alike >= 0.8 for alike in column) for column in (main_alike, text_alike)]
+        means = [statistics.mean(column) for column in (main_alike, text_alike)]
+        print(f"{kind:46} {len(alikes):5} {means[0]:9.3f} {counts[0]:6} {means[1]:15.3f} {counts[1]:6}")
 
 
 def main() -> None:
@@ -107,6 +140,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="candidates whose name begins so")
     parser.add_argument("--rounds", type=int, default=1, help="of all candidates, for CPU")
     parser.add_argument("--worst", type=int, default=0, help="pages to name, by the F1 of the first candidate")
+    parser.add_argument("--near-dup", type=Path, help="folder with pairs.jsonl and pages")
     options = parser.parse_args()
 
     pages = labelled_pages(options.folder, options.part)
@@ -151,6 +185,12 @@ def main() -> None:
         print(f"{line} {mean * 1e3:7.3f} {p99 * 1e3:7.2f}")
     for _, description in sorted(worst)[: options.worst]:
         print(description)
+    bodies = [(options.folder / row["file"]).read_bytes() for row in index_rows(options.folder)[::5]]
+    rounds = [[ours(decoded(body))[1] for body in bodies] for _ in range(options.rounds)]
+    mean_ms = statistics.median(statistics.mean(spent) for spent in rounds) * 1e3
+    print(f"main_text on {len(bodies)} pages of any kind, mean {sum(map(len, bodies)) / len(bodies) / 1000:.0f} kB: {mean_ms:.3f} ms")
+    if options.near_dup:
+        print_near_dup(options.near_dup)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ import lxml.etree
 from selectolax.lexbor import LexborHTMLParser
 
 from crawlweb.content.charset import encoding_of
-from crawlweb.content.page import parse_page
+from crawlweb.content.page import Wants, parse_page
 
 Facts = tuple[list[str], str, str]
 
@@ -73,12 +73,20 @@ def crawlweb_facts(html: bytes) -> Facts:
     return page.hrefs, page.title, page.text
 
 
+def wanting(wants: Wants) -> Callable[[bytes], object]:
+    return lambda html: parse_page(html, "http://site.test/", "text/html; charset=utf-8", wants=wants)
+
+
 CANDIDATES: dict[str, Callable[[bytes], object]] = {
     "lxml: parse": lambda html: lxml.etree.fromstring(html or b"<p>", LXML_PARSER),
     "lxml: links, title, text": lxml_facts,
     "selectolax: parse": lambda html: LexborHTMLParser(html, options=1),
     "selectolax: links, title, text": selectolax_facts,
     "parse_page (all facts, guarded)": crawlweb_facts,
+    "parse_page, anchor_text": wanting(Wants(anchor_text=True)),
+    "parse_page, images": wanting(Wants(images=True)),
+    "parse_page, structured": wanting(Wants(structured=True)),
+    "parse_page, everything wanted": wanting(Wants(anchor_text=True, images=True, structured=True)),
     "encoding_of, undeclared": lambda html: encoding_of(html),
 }
 try:
@@ -102,12 +110,36 @@ DEEP: dict[str, Callable[[], bytes]] = {
     "40,000 attributes": lambda: b"<a " + b"".join(b"a%d=1 " % n for n in range(40_000)) + b">",
     "100,000 links": lambda: b"".join(b"<a href=/%d>x</a>" % n for n in range(100_000)),
 }
+
+
+def tags(count: int, attributes: int, attribute: bytes = b"%x ") -> bytes:
+    return (b"<p " + b"".join(attribute % n for n in range(attributes)) + b">\n") * count
+
+
+# The dearest of about 100 patterns tried, each of 8 to 10 MB, the most that is downloaded.
+LARGE: dict[str, Callable[[], bytes]] = {
+    "650 tags of 3,500 attributes": lambda: tags(650, 3_500),
+    "1,200 tags of 1,800 attributes": lambda: tags(1_200, 1_800),
+    "1,300 tags of 1,300 odd quotes": lambda: tags(1_300, 1_300, b'%x=">"'),
+    "attributes of body": lambda: tags(1_200, 1_800).replace(b"<p ", b"<body "),
+    "900,000 tags, 199,000 names": lambda: b"".join(b"<a a%d>" % (n % 199_000) for n in range(900_000)),
+    "600,000 names behind odd quotes": lambda: b"".join(b'<a b=" x="n%d>' % n for n in range(600_000)),
+    "600,000 links": lambda: b"".join(b"<a href=%d>" % n for n in range(600_000)),
+    "420,000 links in noscript": lambda: b"".join(b"<noscript><a href=%d>" % n for n in range(420_000)),
+    "850,000 images": lambda: b"<img src=x>" * 850_000,
+    "5,900 links in one another": lambda: b"<svg>" + b"".join(b"<a href=/%d>" % n for n in range(5_900)) + b"x" * 9_000_000,
+    "1,900,000 cells": lambda: b"<table>" + b"<td>x" * 1_900_000,
+    "2,400,000 ends": lambda: b"</p>" * 2_400_000,
+    "1,900,000 comments": lambda: b"<!-->" * 1_900_000,
+    "10,000,000 <": lambda: b"<" * 10_000_000,
+}
+DEEP |= LARGE
 DEEP_CANDIDATES = ("lxml: parse", "selectolax: parse", "parse_page (all facts, guarded)")
 
 
 def report_deep() -> None:
     for case in DEEP:
-        for candidate in DEEP_CANDIDATES:
+        for candidate in DEEP_CANDIDATES if case not in LARGE else ("parse_page, everything wanted",):
             subprocess.run([sys.executable, __file__, "--one", case, candidate], check=False)
 
 

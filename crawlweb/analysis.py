@@ -78,7 +78,6 @@ class Recipe:
     tracking_parameters: tuple[str, ...] = ("default",)
     max_url_chars: int = 2083
     minhash: bool = True
-    simhash: bool = True
     soft_404: bool = True
 
 
@@ -101,7 +100,7 @@ class Analyst:
         return Analysis(
             page=page,
             said=directives(task.robots_headers, page.robots),
-            fingerprint=fingerprint(task.body, page.main_text, minhash=recipe.minhash, simhash=recipe.simhash),
+            fingerprint=fingerprint(task.body, page.main_text, page.title, minhash=recipe.minhash),
             content_hash=hashlib.sha256(task.body).hexdigest(),
             follow=tuple([target for _, target in follow]),
             others=tuple([target for _, target in others]),

@@ -11,7 +11,7 @@ from typing import Any
 from .analysis import Analysis, Analyst, Outlinks, Recipe, Task
 from .content.fingerprint import VOTES_LEAST
 from .content.page import Wants
-from .content.soft_404 import is_error
+from .content.soft_404 import is_like
 from .default_settings import Config
 from .duplicates import Duplicates
 from .frontier.frontier import Frontier
@@ -21,6 +21,7 @@ from .outbox import flush_s
 from .parsers import Parsers
 from .policy.canonical import Canonicalizer
 from .policy.duplicates import Verdict
+from .policy.hosts import host_of
 from .policy.recrawl import after_fetch, earlier_versions
 from .records import About, Copy, Earlier, Fetch, PageRecord, WarcRef
 
@@ -70,7 +71,6 @@ def recipe_of(config: Config) -> Recipe:
         config.tracking_parameters,
         config.max_url_chars,
         minhash="minhash" in config.near,
-        simhash="simhash" in config.near,
         soft_404=config.soft_404,
     )
 
@@ -123,7 +123,7 @@ class Contents:
                 content = replace(content, before=before, changed=before.content_hash != _content_hash(analysis))
         looks_missing = analysis.looks_missing
         if self.config.soft_404 and lease.error_shapes and not looks_missing:
-            looks_missing = is_error(analysis.page, task.url, lease.error_shapes)
+            looks_missing = is_like(analysis.page, task.url, lease.error_shapes)
         if looks_missing:
             self._count("soft_404")
             return replace(content, soft_404=True)
@@ -134,8 +134,18 @@ class Contents:
             twin = await self._duplicates.verdict(Copy(task.url, key, lease.host, seen_at, analysis.fingerprint, declared))
             if twin.kind:
                 self._count(f"duplicates/{twin.kind}")
+            await asyncio.gather(*(self._supersede(url, task.url) for url in twin.supersedes))
             content = replace(content, twin=twin)
         return content
+
+    async def _supersede(self, alias: str, canonical: str) -> None:
+        """A page that was handed on leaves its place to a better copy."""
+        try:
+            key = self._canonicalizer.url_key(alias)
+        except ValueError:
+            return
+        if await self._frontier.make_alias(host_of(alias), key, canonical, "duplicate"):
+            self._count("duplicates/superseded")
 
     def about(self, content: Content) -> About:
         """What the WARC says of the page."""

@@ -104,12 +104,12 @@ class Config:
     )
     max_redirects: int = _row(5, "redirects followed in a row", low=0)
     near: tuple[str, ...] = _row(
-        ("minhash", "simhash"),
+        ("minhash",),
         "how pages with nearly the same content are found: `minhash`, `simhash`, both (what either finds), or empty: only exact copies",
     )
     near_pages: int = _row(
         1_000_000,
-        "pages that are remembered for it, the last ones, 70 % of them surely; up to 420 B of Redis each (docs/decisions/near-index.md)",
+        "pages that are remembered for it, the last ones, 70 % of them surely; up to 340 B of Redis each, 420 with both ways (docs/decisions/near-index.md)",
         low=1000,
     )
     domain_ranks: str = _row(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from urllib.parse import urljoin
 
 from .content import soft_404
-from .content.page import parse_page
+from .content.page import Wants, parse_page
 from .errors import FetchError, LeaseExpired, StoreError, without_credentials
 from .frontier.rows import (
     GOOD_PAGE,
@@ -39,6 +39,7 @@ REDIRECTS = (301, 302, 303, 307, 308)
 GONE = (404, 410)
 ERROR_PAGE_BYTES = 131_072  # a larger one is not learnt: it would be parsed here, on the loop
 ERROR_PAGES_PARSED = 1 / 16  # of a host with known ones
+_TEXT_ONLY = Wants(main_text=False, language=False)
 SITEMAPS_MOST = 200  # of a robots.txt, those that are kept
 
 
@@ -141,7 +142,7 @@ class Judge:
         content_type, url = header("Content-Type"), job.lease.entry.url
         if not body or len(body) > ERROR_PAGE_BYTES or "html" not in (content_type or "html").lower():
             return b""
-        return soft_404.shape(parse_page(body, url, content_type), url)
+        return soft_404.shape(parse_page(body, url, content_type, wants=_TEXT_ONLY), url)
 
     def _learnt(self, done: Outcome, job: Job, header: Callable[[str], str | None], body: bytes | None) -> Outcome:
         """A host's error pages are parsed while none is known, then now and then."""

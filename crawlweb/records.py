@@ -42,7 +42,6 @@ class Page:
     title: str = ""
     text: str = ""  # visible text, white space folded
     canonical: str | None = None  # declared by Link header or link rel=canonical, absolute
-    rels: dict[str, tuple[str, ...]] = field(default_factory=dict)  # of hrefs that stand in links with `rel` only: its values
     robots: tuple[tuple[str, str], ...] = ()  # name and content of meta elements with both
     encoding: str = "utf-8"
     anchors: dict[str, Anchor] = field(default_factory=dict)  # of each of `hrefs`

@@ -13,7 +13,8 @@ from .frontier.memory import MemoryWatch
 logger = logging.getLogger(__name__)
 
 LOOK_S = 60.0  # a page is due up to 5 min late as it is (frontier/lua/due.lua)
-PAGES_AT_ONCE = 100
+PAGES_AT_ONCE = 64
+PAUSE_S = 0.02  # between two calls: a day's pages may be many
 
 
 class Recrawls:
@@ -56,4 +57,6 @@ class Recrawls:
                 self._ask(p)
             if found.stale:
                 self._count("recrawls/stale", found.stale)
+            if more:
+                await asyncio.sleep(PAUSE_S)
         return queued

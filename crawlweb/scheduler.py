@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import random
 import secrets
@@ -128,6 +129,8 @@ class Scheduler(BaseScheduler):
         except (ConfigError, FrontierError) as e:
             raise SystemExit(f"crawlweb: {e}") from None
         self._watch_slot()
+        gc.collect()
+        gc.freeze()  # what a start leaves is there to stay: a collection of all of it would hold up the loop
 
     async def _close(self) -> None:
         await self.crawl.close()

@@ -171,6 +171,7 @@ class Spill:
             await asyncio.sleep(LEVEL_S)
 
     async def _look_for_long(self, p: int, long_entries: int) -> None:
+        await self.cold.look_for_days(p, int(self._frontier.unix_now()) // DAY_S + 1, max(1, long_entries // LONG_CHUNKS // LATER_PART))
         cursor = await self.cold.look_for_long(p, 0, long_entries)
         while cursor:
             cursor = await self.cold.look_for_long(p, cursor, long_entries)

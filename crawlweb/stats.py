@@ -26,6 +26,7 @@ STATS = {
         "pages whose content another one has: exact, near; or that say so, and are believed: declared. Which of them counts: "
         "policy/duplicates.py"
     ),
+    "crawlweb/duplicates/superseded": "pages that were handed on, and left their place to a better copy",
     "crawlweb/duplicates/skipped": "pages that gave no item because they are copies",
     "crawlweb/noindex": "pages that gave no item because they say noindex",
     "crawlweb/links/invalid": "links that are no http or https URL, or too long",

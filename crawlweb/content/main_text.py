@@ -19,18 +19,20 @@ from itertools import compress
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 MAX_HINT_CHARS = 300  # of a class and an id
-FLAT_MARK = "x"  # comments that stand for block elements where `page` has flattened a tree
+FLAT_MARK = "x"  # comments that stand for block elements where `taming` has flattened a page
 MAX_PLAIN_NAMES = 20_000  # remembered by a process
 MAX_EXCUSED = 8  # boilerplate words of one page
 
 LONG = 160  # units of a block that is text for itself
 MEDIUM = 50  # … that is text with the end of a sentence, or beside text
-FEW = 400  # a page with less main text is a list, a form, a shop: all its text counts
+FEW = 400  # a page with less main text is filled up from the rest: a list, a form, a shop
+MOST_FILLED = 10_000  # units, where there is no main text; the fewer the nearer to FEW it is, so that no edit fills a page at once
 MAX_LINKED = 0.35  # of a block of text
 MAX_LINKED_SHORT = 0.5  # of a short block between blocks of text
-MAX_LINKED_PARAGRAPH, MIN_UNLINKED_PARAGRAPH = 0.6, 40
+MAX_LINKED_PARAGRAPH, MIN_UNLINKED_PARAGRAPH = 0.75, 40
 LEAST, LEAST_SHARE = 300, 0.3  # running text that must be left when boilerplate is gone: units, or share of the page's
-LEAST_BESIDE_SURE, LEAST_OF_SURE = 150, 200  # … beside sure boilerplate, or it is none if it has so much: an article may have any comments
+LEAST_BESIDE_SURE = 150  # … beside sure boilerplate: an article may have any number of comments
+LEAST_OF_SURE, LEAST_OF_NOTICE = 200, 2_000  # … and what that must have to be none: a forum of comments, a page in a div.cookie-bar-open
 MOST_SHARE = 0.5  # of running text: a region that holds more is where the content is
 
 _DROPPED, _BOUNDARY, _PARAGRAPH, _HEADING, _BLOCK, _ASIDE, _FOOTER, _MAIN, _ARTICLE, _LINK, _BREAK, _INLINE = range(12)
@@ -72,7 +74,7 @@ _HIDDEN = re.compile(r"display\s*:\s*none", re.IGNORECASE)
 _SURE = _BOILERPLATE_ROLES | {  # words that are excused last
     *("comment", "comments", "sidebar", "footer", "aside", "hidden", "cookie", "consent", "gdpr", "copyright", "related", "recommend")
 }
-_NEVER_TEXT = {"cookie", "consent", "gdpr", "footer", "contentinfo", "copyright"}
+_NOTICES = {"cookie", "consent", "gdpr", "footer", "contentinfo", "copyright"}
 _OF, _WHAT = 1, 2  # content is what is named by both: post-content
 _CONTENT = {
     **dict.fromkeys(("article", "entry", "post", "story"), _OF),
@@ -96,7 +98,8 @@ _Region = tuple[int, str, int]  # index of the parent (which stands before), wor
 
 
 def main_text(tree: LexborHTMLParser, max_chars: int = 1_000_000) -> str:
-    """Blocks of the main text, one a line. Where nothing reads like running text: all text but what is named boilerplate.
+    """Blocks of the main text, one a line. Where little reads like running text, the rest but what is named boilerplate
+    fills it up, up to MOST_FILLED.
 
     Linear in the nodes of the tree, which stays as it is.
     """
@@ -251,7 +254,7 @@ def _content_of(blocks: list[_Block], regions: list[_Region]) -> tuple[list[bool
         doubtful = [
             word
             for word, units in lost.items()
-            if word not in _SURE or (left < LEAST_BESIDE_SURE and units >= LEAST_OF_SURE and word not in _NEVER_TEXT)
+            if word not in _SURE or (left < LEAST_BESIDE_SURE and units >= (LEAST_OF_NOTICE if word in _NOTICES else LEAST_OF_SURE))
         ]
         if not doubtful or left >= min(LEAST, LEAST_SHARE * total):
             break
@@ -287,10 +290,17 @@ def _kept(blocks: list[_Block], is_named: list[bool], is_outside: list[bool]) ->
             kept[index] = _GOOD in (before[index], after)
         else:
             kept[index] = after == _GOOD and (of_block == _HEAD or before[index] == _GOOD)
-    if _units(blocks, kept) < FEW:
-        kept = [of_block != _BAD for of_block in classes]
-    if _units(blocks, kept) < FEW:
-        kept = [not is_named[block[4]] for block in blocks]
+    for of_rung in (range(_SHORT, _GOOD), (_BAD,)):
+        units = sum([units for _, units, *_ in compress(blocks, kept)])
+        if units >= FEW:
+            break
+        left = MOST_FILLED * (1 - units / FEW) ** 2
+        rung = [index for index, block in enumerate(blocks) if classes[index] in of_rung and not (kept[index] or is_named[block[4]])]
+        for index in sorted(rung, key=lambda index: -blocks[index][1]):
+            kept[index] = True
+            left -= blocks[index][1]
+            if left <= 0:
+                break
     return kept
 
 
@@ -307,7 +317,3 @@ def _class_of(block: _Block) -> int:
     if units >= MEDIUM:
         return _GOOD if kind == _PARAGRAPH or _SENTENCE_END.search(text) else _NEAR
     return _SHORT
-
-
-def _units(blocks: list[_Block], kept: list[bool]) -> int:
-    return sum([units for _, units, *_ in compress(blocks, kept)])

@@ -185,7 +185,6 @@ def parse_page(
         base_url=base_url,
         hrefs=list(anchors),
         anchors=anchors,
-        rels={href: anchor.rels for href, anchor in anchors.items() if "" not in anchor.rels and anchor.tag in ("a", "area")},
         title=_folded(title or "", MAX_TITLE_CHARS),
         canonical=http_url(base_url, canonical) if canonical else None,
         og_url=http_url(base_url, og_url) if og_url else None,

@@ -38,7 +38,7 @@ _TITLE_CHARS = 300
 
 _STATUS = re.compile(r"(?<![\w.,/$€£-])(?:40[0134568]|410|429|451|50[0234]|52[0-6])(?![\w,/%€$£]|\.\d)")
 _ERROR = "(?:error|fehler|erreur|erro|errore|http|status|code|virhe|fel|fout|blad|chyba|hata|ошибка|エラー|错误|錯誤|오류)"
-_SAID_STATUS = re.compile(rf"{_ERROR}\W{{0,3}}[45]\d\d\b|\b[45]\d\d\W{{0,3}}{_ERROR}")
+_SAID_STATUS = re.compile(rf"{_ERROR}\W{{0,3}}[45]\d\d\b|\b[45]\d\d\W{{0,3}}(?:{_ERROR}|page\b|not found)")
 _DEFAULTS = re.compile(
     "apache2? (?:\\w+ )?default page|welcome to nginx|test page for the (?:apache|nginx|http)|web server's default page|iis windows server|"
     "default web site page|it works!$|placeholder page|website is hosted by|there isn't a github pages site here|no such app|nosuchkey|"
@@ -55,6 +55,7 @@ _BREAKS = re.compile(r"\s[|·•–—»«:-]+\s|[|·•»«]|: ")
 _WORD = re.compile(r"[^\W\d_](?:[^\W\d_]|[\u0900-\u0dff\u0e31-\u0e4e\u3099\u309a])*")  # with vowel signs, which are no letters
 _NO_SPACES = "\u0e00"  # from Thai on, scripts may part no words
 _PIECE = re.compile(r"[^\s.,;:!?()\"“”„«»¡¿|…]+")
+_INDEX = re.compile(r"/(?:index|default|home)\.[a-z]{2,5}", re.IGNORECASE)
 _DIGIT = re.compile(r"\d")
 _ACCENTS = re.compile("[\u0300-\u036f]")
 _PLAIN = str.maketrans("łøđıßæœ’ʼ", "lodisao''")
@@ -77,9 +78,10 @@ _WEIGHTS = {
 
 
 def signals(page: Page) -> dict[str, float]:
-    """What speaks for an error page, each 0 to 1."""
+    """What speaks for an error page, each 0 to 1. Of the main text where there is one: menus stand before what an error page says."""
     size = len(page.text)
-    title, text = _plain(page.title[:_TITLE_CHARS]), _plain(page.text if size <= _TEXT_CHARS else page.text[:_LEAD_CHARS])
+    main = page.main_text or page.text
+    title, text = _plain(page.title[:_TITLE_CHARS]), _plain(main if len(main) <= _TEXT_CHARS else main[:_LEAD_CHARS])
     headings = [_plain(heading) for heading in page.headings]
     phrases = _phrases("\n".join((title, *headings, text)))
 
@@ -95,16 +97,16 @@ def signals(page: Page) -> dict[str, float]:
         at = max(range(len(headings)), key=of_headings.__getitem__)
         of_heading = of_headings[at] * min(1.0, 3 / (1 + at))
         if of_heading and (start := page.text.rfind(page.headings[at])) >= 0:
-            follow = size - start
+            follow = min(size - start, len(main))
     short = _share(follow, _LONG_CHARS, _SHORT_CHARS)
     not_long = _share(size, 8 * _LONG_CHARS, _LONG_CHARS) * (not is_list)
-    is_short = size <= _TEXT_CHARS and not is_list
+    is_short = len(main) <= _TEXT_CHARS and not is_list
     has_status = any(map(_STATUS.search, (title, *headings))) or _SAID_STATUS.search(text) or _STATUS.match(text)
     return {
         "title": of_title * not_long,
         "heading": of_heading * min(1.0, 2 * short),
         "lead": min(1.0, _hits(text[:_LEAD_CHARS], phrases) / 2) * not_long,
-        "text": min(1.0, _hits(text, phrases) * 150 / max(size, 1)) * is_short,
+        "text": min(1.0, _hits(text, phrases) * 150 / max(len(main), 1)) * is_short,
         "status": float(bool(has_status)) * not_long,
         "short": short,
         "help": float(is_short and bool(_HELP.search(text))),
@@ -132,7 +134,7 @@ def is_home(url: str) -> bool:
         parts = urlsplit(url)
     except ValueError:
         return False
-    return parts.path in ("", "/") and not parts.query
+    return not parts.query and (parts.path in ("", "/") or _INDEX.fullmatch(parts.path) is not None)
 
 
 def shape(page: Page, url: str) -> bytes:

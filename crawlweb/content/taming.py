@@ -9,9 +9,11 @@ from __future__ import annotations
 import re
 
 MAX_TAGS_NESTED = 6_000  # pages with more `<` are parsed flat: 6,000 open elements cost 34 ms, 40,000 cost 1.4 s
-LARGE_BYTES = 1_000_000
-MAX_WORDS_LARGE = 200_000  # a larger page with more different words is cut: they could all be names of attributes
+MAX_TAGS = 600_000  # a page is cut behind so many `<`
 CUT_BYTES = 8_192  # a tag goes on for at most some four times this
+LARGE_BYTES = 1_000_000  # words of larger pages are counted, for the next two
+MAX_LOOKUPS = 5_000_000_000  # words times different words, 1.4e-10 s each: lexbor's table of attribute names has chains
+MAX_PAIRS = 250_000_000  # words times half the words that a tag can hold, 2e-9 s each: a new attribute is compared with all
 
 INLINE_TAGS = re.findall(
     r"\w+",
@@ -32,36 +34,61 @@ _NESTING_TAG = re.compile(
     re.IGNORECASE,
 )
 _HTML_TAG = re.compile(rb"<html\s[^<>]{0,1000}>", re.IGNORECASE)
-_WORD = re.compile(rb"[\s/\"']([^\s/>=]+)")  # an attribute's name, or a word of the text
+_SCRIPT = re.compile(rb"<script[\s/>].*?(?:</script[^>]*>|\Z)", re.IGNORECASE | re.DOTALL)
+# What holds no name of an attribute. Behind `>`: it ends the tag, or a quote is open and none is closed. Between quotes: they
+# are those of a value, or an odd quote stands before them and remains.
+_TEXT = re.compile(rb">[^<>\"']*")
+_VALUE = re.compile(rb"""(?<=[^ \t\n\r\f=])[ \t\n\r\f][\w:.@-]+=(?:"[^"'<>\s]*"|'[^"'<>\s]*')""")
+_WORD = re.compile(rb"[\s/\"']([^\s/>=]+)")  # an attribute's name, or a word
+_WORD_BYTES = 4  # the shortest of which there are many, with what is between
 _ENDS_ANY_TAG = b"<!\"'>"  # outside a tag: a bogus comment; inside: closes whatever quote is open, and the tag
 _SEPARATORS = b" \t\n\r\f/\"'"
 
 
 def tamed(html: bytes) -> bytes:
     """`html` without what makes tree building quadratic."""
-    if len(html) > LARGE_BYTES and len(set(_WORD.findall(html))) > MAX_WORDS_LARGE:
-        html = html[:LARGE_BYTES]
+    cut_bytes = CUT_BYTES
+    if len(html) > LARGE_BYTES:
+        html, words = _shortened(_SCRIPT.sub(b" ", html))
+        cut_bytes = min(CUT_BYTES, _WORD_BYTES * MAX_PAIRS // max(1, words))
     if len(html) > 4 * MAX_TAGS_NESTED and html.count(b"<") > MAX_TAGS_NESTED:
         # `<html>` first: unlinking a node walks over the comments in front of the root.
         root = _HTML_TAG.search(html, 0, CUT_BYTES)
         html = (root[0] if root else b"<html>") + _NESTING_TAG.sub(b" <!x", _INLINE_TAG.sub(b"<!", html))
     else:
         html = _FORMATTING.sub(b"<span", html)
-    return html if len(html) <= 4 * CUT_BYTES else b"".join(_cut(html))
+    return html if len(html) <= 4 * cut_bytes else b"".join(_cut(html, cut_bytes))
 
 
-def _cut(html: bytes) -> list[bytes]:
+def _shortened(html: bytes) -> tuple[bytes, int]:
+    """`html` up to where tags or words get too many, and how many words there are that may be names of attributes."""
+    different: set[bytes] = set()
+    words = odd_quotes = tags = 0
+    for start in range(0, len(html), LARGE_BYTES // 4):
+        block = html[start : start + LARGE_BYTES // 4]
+        tags += block.count(b"<")
+        rest = _VALUE.sub(b" ", _TEXT.sub(b">", block))
+        found = _WORD.findall(rest)
+        different.update(found)
+        odd_quotes += rest.count(b"'") + rest.count(b'"')
+        words += len(found)
+        if tags > MAX_TAGS or (len(different) + odd_quotes) * (words + odd_quotes) > MAX_LOOKUPS:
+            return html[:start] or block, words + odd_quotes
+    return html, words + odd_quotes
+
+
+def _cut(html: bytes, cut_bytes: int) -> list[bytes]:
     """Pieces of `html` with `_ENDS_ANY_TAG` between: after a line that ends in `>`, else after any `>`."""
     pieces: list[bytes] = []
     start = position = separators = 0
-    while len(html) - position > 2 * CUT_BYTES:
-        window_end = position + 2 * CUT_BYTES
-        cut = html.find(b">\n", position + CUT_BYTES, window_end) + 1
-        if not cut and not (cut := html.find(b">", position + CUT_BYTES, window_end) + 1):
+    while len(html) - position > 2 * cut_bytes:
+        window_end = position + 2 * cut_bytes
+        cut = html.find(b">\n", position + cut_bytes, window_end) + 1
+        if not cut and not (cut := html.find(b">", position + cut_bytes, window_end) + 1):
             window = html[position:window_end]
             separators += len(window) - len(window.translate(None, _SEPARATORS))
             position = window_end
-            if separators < CUT_BYTES:
+            if separators < cut_bytes:
                 continue
             cut = window_end
         pieces += (html[start:cut], _ENDS_ANY_TAG)

@@ -12,6 +12,7 @@ from ..errors import FrontierError
 from .frontier import Frontier
 from .keys import crawl_key
 
+DAYS = 100  # no page is due later (policy/recrawl.py)
 ENTRIES_AT_ONCE = 1000  # moved or brought back in one step
 _ENTRY = re.compile(rb"\d[0-9a-z][0-9a-z]\t")
 _LATER = re.compile(r"later:(\d{1,6})")
@@ -97,6 +98,16 @@ class ColdQueues:
     async def tune(self, p: int, long_entries: int) -> int:
         """From which length on a queue is long. Returns the length before."""
         return int(await self._frontier.step("spill", p, "tune", long_entries))
+
+    async def look_for_days(self, p: int, first_day: int, least: int) -> None:
+        """Lists of pages that are due on the days from one on, with so many keys, become chores."""
+        queues = [f"later:{first_day + n}" for n in range(DAYS)]
+        parts = [self._frontier.key(p, queue + part) for queue in queues for part in ("", ":tail")]
+        sizes = await self._read(*(("LLEN", key) for key in parts))
+        long = [queue for queue, head, tail in zip(queues, sizes[::2], sizes[1::2], strict=True) if max(head or 0, tail or 0) >= least]
+        if long:
+            chores = partial(cast(Any, self._frontier.redis.zadd), self._frontier.key(p, "chores"), dict.fromkeys(long, 0), nx=True)
+            await self._frontier.patiently(chores)
 
     async def look_for_long(self, p: int, cursor: int, long_entries: int) -> int:
         """Looks at some park lists for long ones; returns the cursor to go on with, 0 at the end."""

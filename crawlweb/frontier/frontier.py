@@ -10,6 +10,7 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -354,6 +355,20 @@ class Frontier:
         """`key`: URL key, or its first 8 bytes."""
         (data,) = await self.packed_records(self.partition_of(host), [pages.record_key(key)])
         return _record(data, host)
+
+    async def make_alias(self, host: str, key: bytes, canonical: str, kind: str) -> bool:
+        """The record of a page says from now on that it is an alias of another. `kind`: `duplicate` or `near_duplicate`. False: there is
+        no record, or it changed at this moment."""
+        p, short = self.partition_of(host), pages.record_key(key)
+        (data,) = await self.packed_records(p, [short])
+        record = _record(data, host)
+        if data is None or record is None:
+            return False
+        try:
+            alias = pages.repacked(data, replace(record, canonical=canonical, flags=record.flags | {kind}))
+        except ValueError:
+            return False
+        return bool(int(await self.step("recall", p, "swap", short + data[:8] + alias)))
 
     async def find_record(self, key: bytes) -> tuple[str, PageRecord] | None:
         """(host, record): looked for in all partitions."""

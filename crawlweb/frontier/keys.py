@@ -74,7 +74,7 @@ KEYS = (
     Key("bloom:<layer>:<segment>", "partition", "string", "a segment of the seen-set, at most 4 MiB - 64 B"),
     Key("alias:<3 hex digits>", "partition", "hash", "URL keys of redirects → URL key of the page that was known already, 16 bytes each"),
     Key("rec:<bucket>", "partition", "hash", "page records (pages.py) by the first 8 bytes of the URL key; `rec:long`: those over 1,000 B"),
-    Key("due:<hour>", "partition", "list", "keys of pages that are due in an hour since 1970, of the next day (lua/records.lua)"),
+    Key("due:<hour>", "partition", "list", "keys of pages that are due in an hour since 1970, of this day and the next (lua/records.lua)"),
     Key("soon:<span>", "partition", "list", "the same of the hour that has come, by span of 5 min"),
     Key(
         "later:<day>",

@@ -19,7 +19,7 @@ from email.utils import format_datetime
 from ..records import PageRecord, PageVersion, WarcRef
 
 KEY_BYTES = 8  # of a URL key: the key of its record
-DAY_S, AHEAD_S = 86_400, 3_600  # a list of pages that are due on a day is needed so long before it begins (lua/records.lua)
+DAY_S, AHEAD_S = 86_400, 90_000  # a list of pages that are due on a day is needed so long before it begins (lua/records.lua)
 MAX_RECORD_BYTES = 16_384
 MAX_ETAG_BYTES = 200  # a longer one is not kept: the next fetch is unconditional, or by Last-Modified
 MAX_DATE_BYTES = 60
@@ -137,6 +137,13 @@ def encode(record: PageRecord, host: str, priority: int = 9, depth: int = 0) -> 
     if len(packed) > MAX_RECORD_BYTES:
         raise ValueError(f"a record of {len(packed)} bytes: {record.url[:200]!r}")
     return packed
+
+
+def repacked(data: bytes, record: PageRecord) -> bytes:
+    """`record` as it is queued like the one in `data`. ValueError."""
+    host, _ = decode(data)
+    _, _, priority, depth, *_ = _HEAD.unpack_from(data)
+    return encode(record, host, priority, depth)
 
 
 class _Bytes:

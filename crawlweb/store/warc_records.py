@@ -33,11 +33,12 @@ _PRINTABLE = "".join(map(chr, range(0x21, 0x7F)))
 _VERBS = tuple(verb.encode() for verb in ArcWarcRecordLoader.HTTP_VERBS)
 _MOST_TEXT_CHARS = 500  # of a field's value, but for URLs
 
-# Hop and context of a link, in Heritrix's words. L: link, E: embedded, R: refresh.
+# Hop and context of a link, in Heritrix's words. L: link, E: embedded, R: what refreshes, or a header.
 _HOPS = {
     **{tag: f"L {tag}/@href" for tag in ("a", "area", "link")},
     **{tag: f"E {tag}/@src" for tag in ("iframe", "frame", "img", "source", "embed", "script")},
     "meta": "R meta/@content",
+    "header": "R link:",
 }
 
 _STATUS_LINE = re.compile(rb"HTTP/1\.[01]", re.IGNORECASE)

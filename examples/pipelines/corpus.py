@@ -8,7 +8,7 @@
 
 A document: `{"text": …, "url": …, "title": …, "language": …, "fetched_at": …, "url_key": …, "fingerprint": …}`. Left out, and counted in
 the stats `corpus/skipped/<why>`: duplicates, soft 404s, pages that say noindex, cut ones, ones that are as they were at their last fetch
-(an older shard has them), short ones, other languages. A page that was fetched twice with equal text is in a shard once.
+(an older shard has them, unless this pipeline came later than they did), short ones, other languages. Equal texts are in a shard once.
 
     zstd -dc /data/corpus/*.jsonl.zst | jq -r .text
 """

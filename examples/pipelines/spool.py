@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RETRY_S = 5.0
+LARGE_CHARS = 1 << 18  # an item of so much text is made into JSON in a thread, so that the event loop has a turn between two
 _encode = ScrapyJSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
@@ -84,8 +85,10 @@ class SpoolPipeline(ABC):
     async def process_item(self, item: Any) -> Any:
         row = self.row(ItemAdapter(item))
         if row is not None:
+            is_large = sum(len(value) for value in row.values() if isinstance(value, str)) > LARGE_CHARS
+            line = await asyncio.to_thread(_line, row) if is_large else _line(row)
             written = asyncio.get_running_loop().create_future()
-            self._waiting.append((_encode(row).encode(errors="replace") + b"\n", written))
+            self._waiting.append((line, written))
             if not self._writing:
                 self._writing = True
                 self._spawn(self._write_all())
@@ -187,6 +190,10 @@ def whole_or_not_at_all(path: Path) -> Iterator[Path]:
     with part.open("rb") as file:
         os.fsync(file.fileno())
     part.replace(path)
+
+
+def _line(row: dict[str, Any]) -> bytes:
+    return _encode(row).encode(errors="replace") + b"\n"
 
 
 def _open_left(path: Path) -> BinaryIO | None:

@@ -341,6 +341,7 @@ FIRST: dict[str, tuple[Told, tuple[float, float, int | None, bool, bool] | None]
     "http_503": (("r", 10, (4, "http_503")), (5, 3600, None, True, False)),
     "http_5xx": (("r", 10, (4, "http_5xx")), (2, 600, None, True, False)),
     "private_address": (("x", 0, "private_address"), None),
+    "parser_died": (("r", 10, (2, "parser_died")), None),
     "no_outcome": (("r", 5, (3, "no_outcome")), None),
     "error": (("r", 10, (3, "error")), None),
 }

@@ -38,7 +38,7 @@ from crawlweb.frontier.rows import (
     Override,
     PageEvent,
 )
-from crawlweb.job import Job, robots_request
+from crawlweb.job import Job, probe_request, robots_request
 from crawlweb.outbox import LINK_BATCH, RecentKeys, Ticket
 from crawlweb.outcome import Judge, Sent, Verdict
 from crawlweb.policy.canonical import Canonicalizer, url_key
@@ -1442,6 +1442,31 @@ def test_the_next_worker_knows_what_another_host_said(redis_url: str) -> None:
         assert kept.value == Answer("rules", b"User-agent: *\nCrawl-delay: 0.2").pack()
         assert await office.client.hget(office.key("h0.org", "host:h0.org"), "c") == b"200"
         assert await office.client.hget(office.key("h1.org", "host:h1.org"), "c") is None
+
+    run(redis_url, work)
+
+
+@pytest.mark.parametrize("fields", [{"probe": 2}, {"probe": None}, {"probe": 1, "method": "POST"}])
+def test_a_probe_that_is_not_ours_is_moved_aside(redis_url: str, fields: dict[str, object]) -> None:
+    async def work(office: Office) -> None:
+        await office.sent(robots_link("h1.org", "https://h1.org/0123", fields))
+        await until(lambda: office.frontier.done("completed"))
+        assert office.frontier.done("completed") == [("https://h1.org/0123", "q")]
+
+    assert run(redis_url, work).counts["quarantined"] == 1
+
+
+@pytest.mark.parametrize(("rules", "way"), [(b"User-agent: *\nDisallow: /", "n"), (b"User-agent: *\nDisallow: /a/", "d")])
+def test_a_probe_is_sent_where_robots_txt_allows_it(redis_url: str, rules: bytes, way: str) -> None:
+    async def work(office: Office) -> None:
+        office.worker.rulebook.learn("https://h1.org", Rules(Answer("rules", rules)))
+        await office.sent(robots_link("h1.org", "https://h1.org/0123", probe_request()))
+        if way == "d":
+            job = await office.job()
+            assert job.is_probe
+            assert not judging(office, job, 200, body=b"<p>Somebody must have left this pier long before").is_page
+        await until(lambda: office.frontier.done("completed"))
+        assert office.frontier.done("completed") == [("https://h1.org/0123", way)]
 
     run(redis_url, work)
 

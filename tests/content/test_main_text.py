@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 
 import pytest
@@ -108,9 +109,23 @@ def test_a_page_without_running_text_gives_its_text_without_navigation_and_foote
     assert text_of(html) == text
 
 
+def test_a_page_is_filled_up_less_and_less_the_nearer_it_is_to_having_text() -> None:
+    links = "".join(f"<li><a href=/{n}>Link {n} of the harbour office</a>" for n in range(200))
+    lengths = [len(text_of(f"<ul>{links}</ul><div><p>{'Ferry! ' * (words - 1)}End.</p></div>")) for words in range(1, 80)]
+    assert lengths[0] > 5_000
+    assert lengths[-1] == 78 * 7 + 4
+    assert max(abs(one - other) for one, other in itertools.pairwise(lengths)) < 500
+
+
 def test_the_text_of_a_cookie_banner_is_never_the_page() -> None:
     banner = f"<div class=cookie-banner><p>{PARAGRAPHS[0]}</p><p>{PARAGRAPHS[2]}</p><p>{PARAGRAPHS[3]}</p></div>"
     assert text_of(f"{banner}<form><h2>Log in</h2><span>Name</span></form>") == "Log in\nName"
+
+
+def test_a_page_inside_of_a_container_with_an_unlucky_name_is_not_lost() -> None:
+    text = "".join(f"<p>{n}. {PARAGRAPHS[n % 4]}</p>" for n in range(40))
+    for name in ("cookie-bar-open", "no-sidebar", "with-footer", "has-banner"):
+        assert text_of(f"<div class={name}><ul><li><a href=/>Home</a></ul>{text}</div>").count("\n") == 39
 
 
 def test_hidden_text_is_left_out() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from crawlweb.content import page as page_module
 from crawlweb.content import taming
-from crawlweb.content.page import parse_page
+from crawlweb.content.page import Wants, parse_page
 
 URL = "https://site.test/dir/page.html"
 
@@ -114,14 +114,21 @@ def test_what_meta_elements_say_is_handed_on_as_written() -> None:
     assert parse_page(html.encode(), URL).robots == (("ROBOTS", "NoIndex, follow"), ("crawlweb", "nofollow"))
 
 
-def test_the_rels_of_a_link_are_told_unless_one_link_to_it_has_none() -> None:
+def test_the_rels_of_all_links_to_a_url_are_told() -> None:
     html = (
         "<a href=/1 rel=nofollow>1</a><a href=/2 rel='ugc sponsored'>2</a><a href=/2 rel=noopener>2</a><a href=/3 rel=nofollow>3</a>"
         "<a href=/3>3</a><a href=/4>4</a><a href=/4 rel=nofollow>4</a><area href=/5 rel=nofollow>" + "<a href=/6 rel=x{}>6</a>" * 3
     )
     page = parse_page(html.encode(), URL)
     assert page.hrefs == ["/1", "/2", "/3", "/4", "/5", "/6"]
-    assert page.rels == {"/1": ("nofollow",), "/2": ("ugc sponsored", "noopener"), "/5": ("nofollow",), "/6": ("x{}",)}
+    assert {href: anchor.rels for href, anchor in page.anchors.items()} == {
+        "/1": ("nofollow",),
+        "/2": ("ugc sponsored", "noopener"),
+        "/3": ("nofollow", ""),
+        "/4": ("", "nofollow"),
+        "/5": ("nofollow",),
+        "/6": ("x{}",),
+    }
 
 
 @pytest.mark.parametrize(
@@ -154,6 +161,12 @@ HOSTILE = {
     "attributes with quoted ends": b"<a " + numbered(b'a%d=">"', 100_000),
     "attributes of body": numbered(b"<body a%d>", 100_000),
     "names of attributes": numbered(b"<a a%d>", 300_000),
+    "attributes of many tags": (b"<p " + numbered(b"%x ", 1_800) + b">\n") * 160,
+    "attributes of large tags": (b"<p " + numbered(b"%x ", 3_500) + b">") * 80,
+    "names in values": numbered(b'<a b=" x="n%d>', 100_000),
+    "many tags": b"<td>x" * 610_000,
+    "links in one another": b"<svg>" + numbered(b"<a href=/%d>", 5_900) + b"x" * 1_000_000,
+    "images": b"<img src=x srcset='x 1x,'>" * 60_000,
     "nested noscript": numbered(b"<noscript><a href=%d>", 50_000),
     "nested templates": b"<template>" * 50_000,
     "comments first": b"<!>" * 100_000 + b"<script></script>" * 50_000,
@@ -168,8 +181,15 @@ HOSTILE = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_pages_take_bounded_time(name: str) -> None:
     started = time.thread_time()
-    parse_page(HOSTILE[name], URL)
+    parse_page(HOSTILE[name], URL, wants=Wants(anchor_text=True, images=True, structured=True))
     assert time.thread_time() - started < 2
+
+
+def test_scripts_of_large_pages_are_taken_out_and_their_links_kept() -> None:
+    script = b"<script>var x = '<a href=/no>" + numbered(b" word%d", 120_000) + b"'</script>"
+    html = b"<title>T</title><p>a" + script + b"b<a href=/1>c</a><SCRIPT src=x></SCRIPT\n>d<script>" + script[:-9]
+    page = parse_page(html, URL)
+    assert (page.title, page.text, page.hrefs) == ("T", "a bc d", ["/1"])
 
 
 def test_links_survive_depth_and_number() -> None:

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import random
+import time
+
 import pytest
 
 from crawlweb.content import soft_404
@@ -69,6 +72,7 @@ def test_an_error_page_says_so_in_its_language(language: str) -> None:
         page("Harbour Docs", "404 - Not found", nav=NAV * 3, text="Made with a tool"),
         page("404", "404", "Page not found", "This page doesn't exist", nav=NAV),
         page("Harbour", "Looks like you're lost", text="We can't seem to find that page.", nav=NAV),
+        page("Harbour", text="Harbour Navigation 404 Page not found Take me home"),
         page("Error", text="Cannot GET /some/page"),
         page("Harbour", "404", text="This is not the web page you are looking for.", nav=NAV),
         page("Oops!", text="Error 404. The page you requested is no longer here. Go back to the home page."),
@@ -153,7 +157,8 @@ def test_a_home_page_that_is_served_for_everything_is_none_itself() -> None:
     front = at(home, "Harbour News", "Harbour News", text=PROSE)
     known = [soft_404.shape(at(THERE, "Harbour News", "Harbour News", text=PROSE), THERE)]
     assert not soft_404.is_error(front, home, known)
-    assert not soft_404.is_error(front, "http://site.example", known)
+    for other in ("http://site.example", f"{home}index.html", f"{home}Default.aspx"):
+        assert not soft_404.is_error(front, other, known)
     assert soft_404.is_error(at(HERE, "Harbour News", "Harbour News", text=PROSE), HERE, known)
     assert soft_404.is_error(at(f"{home}?p=9", "Harbour News", "Harbour News", text=PROSE), f"{home}?p=9", known)
 
@@ -182,3 +187,38 @@ def test_no_url_and_no_page_makes_it_fail(url: str) -> None:
     strange = Page(url, [], title="\ud800 404 \x00", text="\udfff not found " * 50, headings=("\ud800",) * 16)
     assert 0.0 <= soft_404.score(strange, url, [b"x" * 8]) <= 1.0
     assert len(soft_404.shape(strange, url)) in (0, soft_404.SHAPE_BYTES)
+
+
+def test_whatever_a_page_holds_it_gets_a_score() -> None:
+    rng = random.Random(5)
+    pieces = [
+        "<h1>",
+        "</h1>",
+        "<title>",
+        "404",
+        "not found",
+        "\ud800",
+        "找不到",
+        "لم يتم",
+        "\u0301" * 9,
+        "İ",
+        "ﬁ",
+        "—|·",
+        "\x00",
+        "x" * 400,
+        " ",
+    ]
+    for _ in range(300):
+        text = "".join(rng.choice(pieces) for _ in range(rng.randrange(60)))
+        found = Page(HERE, [], title=text[:300], text=text, main_text=text[:50], headings=tuple(text.split("<h1>")[:16]))
+        assert 0.0 <= soft_404.score(found, HERE, [b"\x01" * 8]) <= 1.0
+        own = soft_404.shape(found, HERE)
+        assert own == b"" or soft_404.likeness(own, [own]) == 1.0
+
+
+@pytest.mark.parametrize("text", ["not found " * 20_000, "404 " * 50_000, "a-" * 100_000, "¡" * 200_000, "页面" * 100_000])
+def test_large_pages_cost_little(text: str) -> None:
+    found = Page(HERE, [], title=text[:1_000], text=text, main_text=text, headings=(text[:200],) * 24)
+    begun = time.process_time()
+    soft_404.score(found, HERE, [soft_404.shape(found, HERE) or b"\x01" * 8])
+    assert time.process_time() - begun < 0.2

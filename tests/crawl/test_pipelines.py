@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.crawl.crawler import Crawl, at_once
+from tests.crawl.crawler import ROOT, Crawl, at_once
 from tests.crawl.test_limits import a_redis
 from tests.examples.postgresql import PostgresServer
 from tests.web import Tree, Web
@@ -76,6 +77,13 @@ def test_every_page_is_in_every_output_of_a_crawl_that_was_killed_and_went_on(fo
         assert {url for (url,) in database.query("SELECT final_url FROM pages")} == pages
         assert not list(folder.glob("*/*.open"))
         assert not list(folder.glob("*/*.part"))
+        extending = (ROOT / "docs" / "extending.md").read_text().partition("\n## The item\n")[2].partition("\n## ")[0]
+        names = [line.split("|")[1] for line in extending.splitlines() if line.startswith("| `")]
+        documented = set(re.findall(r"`(\w+)`", "".join(names)))
+        assert [row.keys() for row in found["jsonlines"] if row.keys() != documented] == []
+        assert [row.keys() for row in found["parquet"] if row.keys() != documented] == []
         fetches = [(row["url_key"], row["fetched_at"]) for row in found["jsonlines"]]
         assert len(set(fetches)) <= len(crawl.pages())
-        assert {row["url"] for row in found["corpus"]} <= pages
+        texts = {row["url"]: row["main_text"] for row in found["jsonlines"]}
+        assert {row["url"]: row["text"] for row in found["corpus"]} == texts
+        assert "" not in texts.values()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from crawlweb.content import soft_404
 from crawlweb.content.page import parse_page
@@ -58,9 +60,17 @@ def test_hosts_with_pages_are_probed_once_and_their_error_pages_are_known(folder
         probes = {web.sites[name].url(target) for name, targets in asked.items() for target in targets}
         assert run.stats["crawlweb/probes"] == 3
         assert run.stats["crawlweb/pages"] == run.summary[1] == len(crawl.items())
-        assert probes <= {stored.url for stored in crawl.stored()}
+        assert {probe for probe in probes if "home.org" not in probe} <= {stored.url for stored in crawl.stored()}
+        assert crawl.record_types()["request"] == run.stats["crawlweb/requests"], "the home page again is there as a revisit"
         assert not probes & {item["url"] for item in crawl.items()}
         assert not crawl.dead_letters()
+        flagged = Counter(urlsplit(item["url"]).hostname for item in crawl.items() if item["soft_404"])
+        assert set(flagged) == {"soft.org", "home.org", "walled.org"}
+        assert flagged["walled.org"] > 40, "by what they say"
+        assert min(flagged["soft.org"], flagged["home.org"]) > 20, "from the probe on"
+        assert run.stats["crawlweb/soft_404"] == sum(flagged.values())
+        pages = {site.url(path) for site in web.sites.values() for path in site.expected()}
+        assert not [item["url"] for item in crawl.items() if item["soft_404"] and item["url"] in pages]
 
         for name, has_shape, is_real in (
             ("proper.org", True, True),

@@ -33,3 +33,13 @@ def test_warc_files_are_uploaded_though_a_worker_was_killed(folder: Path) -> Non
             assert all(
                 any(f'"{length}", "offset": "{offset}", "filename": "{file}"' in line for line in lines) for file, offset, length in places
             )
+
+
+@at_once
+def test_a_place_that_is_none_stops_the_start(folder: Path) -> None:
+    with Web(seed=4, sites=[Tree("tree.org", pages=2)]) as web, Crawl(folder, web.dns_server) as crawl:
+        run = crawl.start(web.seeds(), CRAWLWEB_WARC_UPLOAD="s4://bucket/web")
+        assert run.wait() == 1
+        assert "CRAWLWEB_WARC_UPLOAD=s4://bucket/web: " in run.log
+        assert "Traceback" not in run.log
+        assert web.served == 0

@@ -126,6 +126,12 @@ def test_many_items_at_once_are_written_together(tmp_path: Path, monkeypatch: py
     assert len(json_lines(tmp_path)) == 100
 
 
+def test_large_items_are_written_whole(tmp_path: Path) -> None:
+    large = [item(n, text="ä" * 2_000_000 + str(n)) for n in range(3)]
+    write(JsonLinesPipeline(tmp_path), *large, item(3))
+    assert sorted(json_lines(tmp_path), key=lambda row: row["url"]) == [*large, item(3)]
+
+
 def test_what_a_killed_process_left_is_finished_by_the_next_and_a_torn_line_cut(tmp_path: Path) -> None:
     script = """
         import asyncio, os, signal, sys
@@ -234,10 +240,11 @@ def test_text_that_is_no_unicode_is_written_as_far_as_it_can_be(tmp_path: Path) 
     assert json_lines(tmp_path) == [{"title": "? \x00 \n ä"}]
 
 
-def test_an_item_that_is_no_json_fails_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", ["", "x" * 300_000])
+def test_an_item_that_is_no_json_fails_alone(tmp_path: Path, text: str) -> None:
     async def work(pipeline: SpoolPipeline) -> None:
         with pytest.raises(TypeError):
-            await pipeline.process_item({"x": object()})
+            await pipeline.process_item({"x": object(), "text": text})
         await pipeline.process_item(item(1))
 
     asyncio.run(with_pipeline(JsonLinesPipeline(tmp_path), work))

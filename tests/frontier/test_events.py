@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import re
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -102,6 +104,13 @@ def test_an_event_tells_of_the_page_in_words(run: Callable[[Work], None]) -> Non
         assert (await client.xrange(STREAM))[-1][1][b"changed"] == b""
 
     run(work)
+
+
+def test_the_documentation_names_every_field() -> None:
+    text = (Path(__file__).resolve().parents[2] / "docs" / "extending.md").read_text()
+    _, _, section = text.partition("\n## Events\n")
+    rows = [line.split("|")[1] for line in section.partition("\n## ")[0].splitlines() if line.startswith("| `")]
+    assert [name for row in rows for name in re.findall(r"`(\w+)`", row)] == [name.decode() for name in page(1).fields("w")[::2]]
 
 
 def test_the_id_is_that_of_the_fetch() -> None:

@@ -11,8 +11,9 @@ from rig import Rig, link, url_key
 from crawlweb.frontier import scripts
 from crawlweb.frontier.cold import ColdQueues
 from crawlweb.frontier.meta import Meta
+from crawlweb.frontier.near import NearIndex
 from crawlweb.frontier.rows import EXACT, KeptNow, Lease, Limits, OriginFailed, Outcome, Override
-from crawlweb.records import PageRecord
+from crawlweb.records import Copy, Fingerprint, PageRecord
 
 HOSTS = [f"h{n}.org" for n in range(12)]
 
@@ -70,6 +71,12 @@ async def steps(rig: Rig) -> list[Any]:
     rows = [(key, data) for key, data in zip(kept, await f.packed_records(0, kept), strict=True) if data]
     assert len(rows) > 1
     answers.append(await f.drop_records(0, rows[1:]))
+    host = next(one.host for one in links if url_key(one.entry.url)[:8] == rows[0][0])
+    answers.append(await f.make_alias(host, rows[0][0], "https://a.org/original", "duplicate"))
+    near = NearIndex(f, f.records_of, pages=10_000, votes_least=2)
+    for n in range(6):
+        prints = Fingerprint(bytes([n]) * 8, bytes([n % 3]) * 8, n, tuple(range(n, n + 16)))
+        answers.append(await near.look_up([Copy(f"https://h{n}.org/", url_key(f"https://h{n}.org/"), f"h{n}.org", 1.0, prints)]))
     answers.append(await f.requeue())
     await f.override("h4.org", None)
     park = "park:big.org"
@@ -115,4 +122,4 @@ def test_what_is_done_is_done_once_though_answers_are_lost(redis_url: str) -> No
         assert again == answers
         assert its_state == state
         hit |= lost_steps
-    assert hit >= {*scripts.STEPS} - {"audit", "peek", "typed", "starts"}
+    assert hit >= {*scripts.STEPS} - {"audit", "peek", "typed", "starts", "events"}  # events: at least once

@@ -210,12 +210,22 @@ def test_a_server_that_lost_a_record_is_told_again(rig: Rig) -> None:
     assert rig.counters()["requests"] == 1
 
 
-def test_an_older_record_changes_nothing(rig: Rig) -> None:
+def test_an_older_record_that_is_told_again_changes_nothing(rig: Rig) -> None:
     fetched(rig, page(next_s=10_000))
-    rig.later(2_000)
-    fetched(rig, page(now_s=NOW - 5, next_s=20_000, etag='"old"'))
+    gone = Lease("w0:99", 0, "a.org", Entry(URL), 0.0, 0.0)
+    older = page(now_s=NOW - 5, next_s=20_000, etag='"old"')
+    rig.run(rig.f.complete(0, [Outcome(gone, "d", record=older, record_key=pages.record_key(url_key(URL)))], again=True))
     assert record_of(rig) == page(next_s=10_000)
     assert sum(lists(rig).values()) == 1
+
+
+def test_a_worker_whose_clock_was_ahead_does_not_keep_its_record_for_ever(rig: Rig) -> None:
+    fetched(rig, page(now_s=NOW + 7_200, next_s=-7_000))
+    rig.later(600_000)
+    assert due(rig) == (1, 0)
+    (lease,) = rig.lease()
+    fetched(rig, page(now_s=NOW + 600, next_s=400), lease)
+    assert record_of(rig) == page(now_s=NOW + 600, next_s=400)
 
 
 def test_a_call_repeated_writes_once(rig: Rig) -> None:
@@ -426,6 +436,19 @@ def test_a_page_fetched_while_its_record_is_in_a_chunk_keeps_the_newer_record(di
         tend(rig, spill)
     assert queued == 22
     assert record_of(rig, "https://h0.org/") == newer
+    rig.check()
+
+
+def test_pages_of_days_to_come_leave_earlier_while_memory_is_scarce(disk: tuple[Rig, Spill]) -> None:
+    rig, spill = disk
+    for n in range(4):
+        fetched(rig, page(f"https://h{n}.org/", 10 * 86_400))
+    tend(rig, spill)
+    assert rig.counters()["recs"] == 4
+    spill._scarce = lambda: True
+    rig.run(spill._look_for_long(0, 60))
+    tend(rig, spill)
+    assert rig.counters()["recs"] == 1
     rig.check()
 
 

@@ -67,6 +67,7 @@ def test_outlinks_stand_in_a_metadata_record_concurrent_to_the_response(tmp_path
             ("http://a.test/4", "meta", "", ""),
             ("http://a.test/é\r\nx", "iframe", "", ""),
             ("http://a.test/6", "header", "next", "\ud800"),
+            ("http://a.test/7", "new tag", "", ""),
         ],
         fields=[("title", "Moss\r\nfake: field"), ("lan\r\nguage:", "en"), ("soft-404", "")],
     )
@@ -85,7 +86,8 @@ def test_outlinks_stand_in_a_metadata_record_concurrent_to_the_response(tmp_path
         "outlink: http://a.test/3 E img/@src",
         "outlink: http://a.test/4 R meta/@content",
         "outlink: http://a.test/%C3%A9%0D%0Ax E iframe/@src",
-        "outlink: http://a.test/6 L header rel=next text=?",
+        "outlink: http://a.test/6 R link: rel=next text=?",
+        "outlink: http://a.test/7 L new tag",
         "",
     ]
 
@@ -231,6 +233,19 @@ def test_a_304_refers_to_the_record_that_has_the_payload(tmp_path: Path, times: 
     assert revisit.warc["WARC-Profile"] == NOT_MODIFIED
     assert revisit.warc["WARC-Refers-To"] == original.warc["WARC-Record-ID"]
     assert revisit.warc["WARC-Refers-To-Date"] == original.warc["WARC-Date"] == "2025-06-15T15:06:40.500000Z"
+    assert revisit.warc["WARC-Payload-Digest"] == sha1(PAGE)
+
+
+def test_a_304_may_refer_to_the_file_that_is_being_written(tmp_path: Path) -> None:
+    async def run() -> None:
+        writer = writer_in(tmp_path)
+        first = page("http://stones.test/a")
+        earlier = Earlier(first.url, first.fetched_at, await writer.append(first))
+        await writer.append(unmodified("http://stones.test/a"), About(earlier=earlier))
+        await writer.close()
+
+    asyncio.run(run())
+    revisit = next(record for record in records_of(*finished(tmp_path)) if record.type == "revisit")
     assert revisit.warc["WARC-Payload-Digest"] == sha1(PAGE)
 
 

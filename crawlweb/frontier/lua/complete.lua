@@ -201,7 +201,7 @@ for i, op in ipairs(ops) do
   if signs.x then keep_error_pages(h, set, signs.x) end
   if signs.k == 0 then keep_origin(host, h, set, origin) end
   if signs.k then rest_ms = math.max(rest_ms, refused_ms(h, set, signs.k)) end
-  if page and (is_held or is_known) then keep_page(page[1], page[2]) end
+  if page and (is_held or is_known) then keep_page(page[1], page[2], is_known) end
   if is_held then
     out[#out + 1] = 'k'
     if way == 'd' then

@@ -4,7 +4,7 @@
 -- ARGV[3]  keys looked at, at the most
 -- Returns  msgpack [pages queued, keys that counted no more, 1: there is more to do at once]
 -- Holds    a page is queued once for each `next_at` of its record: it stands in its queue before that is 0. A day's keys are spread over its
---          hours an hour before it begins, an hour's over its spans when it begins; a page is due up to 5 min late, never early
+--          hours a day before it begins, an hour's over its spans when it begins; a page is due up to 5 min late, never early
 
 local LISTS_MOST = 500               -- looked at in a call: most are empty after a long rest
 

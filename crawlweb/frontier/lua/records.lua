@@ -16,7 +16,7 @@ do
   local PAGE_BYTES = 1000              -- a longer value makes a hash table of a bucket (hash-max-listpack-value 1024)
   local HEAD_BYTES = 18                -- before the URL in a record (pages.py)
   local SPAN_MS, HOUR, DAY = 300000, 3600000, 86400000
-  local AHEAD_MS = HOUR                -- a day's list is spread over its hours so long before it begins
+  local AHEAD_MS = 25 * HOUR           -- a day's list is spread over its hours so long before it begins: a page due in a day is in no such list
   local LATER_PART = 60                -- a list of a day to come is long earlier than a queue, by this factor
   local SKEW_S = 86400                 -- a record fetched further in the future is not ours
   local n, top, pages, hours, days, spans, are_new
@@ -130,12 +130,12 @@ do
   end
 end
 
--- A page was fetched. What is as new is there already.
-local function keep_page(key, text)
+-- A page was fetched. `again`: it was told before, and what is as new is there already; else it is news, whatever the worker's clock says.
+local function keep_page(key, text, again)
   local old, before = page_get(key)
   local fetched, at = page_times(text)
   local old_fetched, old_at = page_times(old)
-  if not fetched or (old_fetched and old_fetched >= fetched) then return end
+  if not fetched or (again and old_fetched and old_fetched >= fetched) then return end
   if at > 0 and not (old_at and old_at > 0 and page_list(old_at) == page_list(at)) then page_due(key, at) end
   page_put(key, text, before)
 end
