@@ -109,7 +109,8 @@ class Config:
     )
     near_pages: int = _row(
         1_000_000,
-        "pages that are remembered for it, the last ones, 70 % of them surely; up to 340 B of Redis each, 420 with both ways (docs/decisions/near-index.md)",
+        "pages that are remembered for it, the last ones, 70 % of them surely; up to 340 B of Redis each, 420 with both ways "
+        "(docs/decisions/near-index.md)",
         low=1000,
     )
     domain_ranks: str = _row(
