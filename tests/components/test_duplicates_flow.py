@@ -68,7 +68,7 @@ class World:
         self.reads = 0
         self.tasks: set[asyncio.Task[None]] = set()
         self.duplicates = Duplicates.of(
-            Config(**config), self.frontier, self.read, url_key, self.spawn, tick_s=config.pop("tick_s", 0.001), votes_least=5
+            Config(**{"near": ("minhash", "simhash"), **config}), self.frontier, self.read, url_key, self.spawn, tick_s=0.001, votes_least=5
         )
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
