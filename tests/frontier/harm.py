@@ -114,7 +114,9 @@ def ended(rig: Rig, lease: Lease, way: str) -> Outcome:
 
 
 def kinds() -> list[Key]:
-    return [key for key in KEYS if not key.name.startswith(("foreign:", "inbox")) and key.scope != "starts"]
+    """What stands beside the frontier has tests of its own: start URLs, the index of fingerprints, the stream of events."""
+    beside = ("foreign:", "inbox", "events")
+    return [key for key in KEYS if not key.name.startswith(beside) and key.scope not in ("starts", "fingerprints")]
 
 
 def names_of(rig: Rig, kind: Key) -> list[str]:
