@@ -22,6 +22,7 @@ from .taming import INLINE_TAGS, tamed
 MAX_TITLE_CHARS = 1_000
 MAX_ANCHOR_CHARS = 200
 MAX_ANCHORS_CHARS = 1_000_000  # read for anchor texts of a page: links in SVG can nest, and their texts with them
+MIN_ANCHOR_CHARS = 20  # that a text counts as, at the least
 MAX_METAS = 200
 MAX_HEADINGS = 24
 MAX_HEADING_CHARS = 200
@@ -122,7 +123,7 @@ def parse_page(
                 text = ""
                 if chars_left > 0:
                     text = (attrs.get("alt") or "") if tag_id == _AREA_ID else node.text()
-                    chars_left -= len(text)
+                    chars_left -= max(len(text), MIN_ANCHOR_CHARS)
                     text = _folded(text, MAX_ANCHOR_CHARS)
                 if text or rel or href in anchors:
                     _add(anchors, href, "area" if tag_id == _AREA_ID else "a", rel, text)
