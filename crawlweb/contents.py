@@ -13,19 +13,20 @@ from .content.fingerprint import VOTES_LEAST
 from .content.page import Wants
 from .content.soft_404 import is_like
 from .default_settings import Config
-from .duplicates import Duplicates
+from .duplicates import UNCHECKED, Duplicates
 from .frontier.frontier import Frontier
 from .frontier.pages import record_key
 from .frontier.rows import Lease, Outcome, PageEvent
 from .outbox import flush_s
 from .parsers import Parsers
 from .policy.canonical import Canonicalizer
-from .policy.duplicates import Verdict
+from .policy.duplicates import UNKNOWN, Verdict
 from .policy.hosts import host_of
-from .policy.recrawl import after_fetch, earlier_versions
-from .records import About, Copy, Earlier, Fetch, PageRecord, WarcRef
+from .policy.recrawl import RARE_LEAST_S, after_fetch, earlier_versions
+from .records import About, Copy, Earlier, Fetch, PageRecord, Target, WarcRef
 
 COUNTS_ITSELF = Verdict()
+SUPERSEDE_WAITS_S = (0.2, 0.5, 1.0, 2.0, 4.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,24 +129,46 @@ class Contents:
             self._count("soft_404")
             return replace(content, soft_404=True)
         if self._duplicates is not None:
-            page = analysis.page
-            declared = page.canonical or page.og_url or ""
             seen_at = content.before.first_seen if content.before else fetched_at
-            twin = await self._duplicates.verdict(Copy(task.url, key, lease.host, seen_at, analysis.fingerprint, declared))
+            twin = await self._duplicates.verdict(Copy(task.url, key, lease.host, seen_at, analysis.fingerprint, _declared(analysis)))
+            if twin is UNCHECKED:
+                self._count("duplicates/unchecked")
             if twin.kind:
                 self._count(f"duplicates/{twin.kind}")
-            await asyncio.gather(*(self._supersede(url, task.url) for url in twin.supersedes))
             content = replace(content, twin=twin)
         return content
 
-    async def _supersede(self, alias: str, canonical: str) -> None:
-        """A page that was handed on leaves its place to a better copy."""
-        try:
-            key = self._canonicalizer.url_key(alias)
-        except ValueError:
-            return
-        if await self._frontier.make_alias(host_of(alias), key, canonical, "duplicate"):
-            self._count("duplicates/superseded")
+    async def after_failure(self, lease: Lease, status: int, now: float) -> tuple[bytes, PageRecord] | None:
+        """Key and record of a page that was fetched before and is not there now (`status` 0: no answer): it is tried again some day."""
+        key = self._canonicalizer.url_key(lease.entry.url)
+        before = await self._frontier.record(lease.host, key)
+        if before is None:
+            return None
+        changed = False if status == 304 else None
+        recrawl = after_fetch(before, now, changed, flags=before.flags)
+        rare = max(recrawl.next_at, now + RARE_LEAST_S) if changed is None else recrawl.next_at
+        kept = replace(
+            before, fetched_at=now, fetches=before.fetches + 1, changes=recrawl.changes, interval_s=recrawl.interval_s, next_at=rare
+        )
+        return record_key(key), kept if status == 304 else replace(kept, status=status)
+
+    async def supersede(self, content: Content, url: str) -> None:
+        """Pages that were handed on leave their place to this one, a better copy: their records say so. A record that is not there yet is
+        waited for, but not for ever: its page may never be complete."""
+        left = [(host_of(alias), self._canonicalizer.url_key(alias)) for alias in content.twin.supersedes]
+        for wait_s in SUPERSEDE_WAITS_S:
+            done = [await self._frontier.make_alias(host, key, url, "duplicate") for host, key in left]
+            self._count("duplicates/superseded", sum(done))
+            left = [place for place, is_done in zip(left, done, strict=True) if not is_done]
+            if not left:
+                return
+            await asyncio.sleep(wait_s)
+
+    def wanted(self, content: Content) -> Target | None:
+        """The canonical URL that a page declares and that is not known: what is there decides whether it is believed."""
+        if content.twin.declaration != UNKNOWN or (content.analysis.said.nofollow and not self.config.follow_nofollow):
+            return None
+        return self._canonicalizer.target(_declared(content.analysis))
 
     def about(self, content: Content) -> About:
         """What the WARC says of the page."""
@@ -211,6 +234,10 @@ class Contents:
         if not self.config.records:
             return replace(outcome, event=event)
         return replace(outcome, record=record, record_key=record_key(content.url_key), event=event)
+
+
+def _declared(analysis: Analysis) -> str:
+    return analysis.page.canonical or analysis.page.og_url or ""
 
 
 def _content_hash(analysis: Analysis) -> bytes:

@@ -17,7 +17,9 @@ from .policy.hosts import host_of
 from .records import Copy
 
 WAIT_MOST = 64  # pages that wait for one look-up
+PATIENCE_S = 10.0  # a page waits so long for the index
 KEY_BYTES = 8  # of a URL key, in a record's
+UNCHECKED = Verdict(declaration="unchecked")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,7 @@ class Duplicates:
         self._spawn, self._tick_s, self._authority = spawn, tick_s, authority
         self._waiting: list[tuple[Copy, asyncio.Future[Verdict]]] = []
         self._full = asyncio.Event()
-        self._flushing = False
+        self._flushing = self._is_away = False
 
     @classmethod
     def of(
@@ -69,7 +71,10 @@ class Duplicates:
 
     async def verdict(self, copy: Copy) -> Verdict:
         """Puts a page into the index and says whether it counts. To be asked once for a fetch, of pages with content (no errors, no soft
-        404s). Waits for Redis; FrontierError at the end of the crawl."""
+        404s). Waits for Redis, but not for long: then it is UNCHECKED, as are those after it until Redis is back. FrontierError at the
+        end of the crawl."""
+        if self._is_away:
+            return UNCHECKED
         answer: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
         self._waiting.append((copy, answer))
         if len(self._waiting) >= WAIT_MOST:
@@ -77,7 +82,11 @@ class Duplicates:
         if not self._flushing:
             self._flushing = True
             self._spawn(self._flush())
-        return await answer
+        try:
+            return await asyncio.wait_for(answer, PATIENCE_S)
+        except asyncio.TimeoutError:
+            self._is_away = True
+            return UNCHECKED
 
     async def _flush(self) -> None:
         """Until nobody waits. One look-up at a time: what comes meanwhile is the next one."""
@@ -90,6 +99,7 @@ class Duplicates:
                         await asyncio.wait_for(self._full.wait(), self._tick_s)
                 some, self._waiting = self._waiting[:WAIT_MOST], self._waiting[WAIT_MOST:]
                 verdicts = await self._judged([copy for copy, _ in some])
+                self._is_away = False
                 aliases = []
                 for (copy, answer), verdict in zip(some, verdicts, strict=True):
                     if verdict.duplicate_of:

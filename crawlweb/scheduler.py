@@ -6,7 +6,7 @@ import gc
 import logging
 import random
 import secrets
-from collections.abc import Container, Sequence
+from collections.abc import Container, Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -323,6 +323,18 @@ class Scheduler(BaseScheduler):
         self._verdicts[request] = verdict
         return verdict.is_last
 
+    async def keep_record(self, request: Request, status: int = 0) -> None:
+        """No page came of a URL that was due again: its record tells when it is the next time."""
+        job, verdict, contents = self._jobs[request], self._verdicts.get(request), self.crawl.contents
+        if not job.lease.entry.again or not contents.config.records:
+            return
+        if verdict is None or verdict.outcome.record or verdict.outcome.way not in "dxr":
+            return
+        kept = await contents.after_failure(job.lease, status, self.crawl.frontier.unix_now())
+        if kept is not None:
+            outcome = replace(verdict.outcome, record_key=kept[0], record=kept[1])
+            self._verdicts[request] = replace(verdict, outcome=outcome)
+
     def _wants(self, request: Request, status: int) -> bool:
         """Has the spider asked for responses of this status?"""
         wanted = request.meta.get("handle_httpstatus_list", getattr(self._spider, "handle_httpstatus_list", ()))
@@ -346,6 +358,10 @@ class Scheduler(BaseScheduler):
         job = self._jobs.get(request)
         if job is not None:
             self.crawl.add_links(targets, job.lease, job.ticket)
+
+    def hold(self, request: Request, work: Coroutine[Any, Any, None]) -> None:
+        """A page is complete only when this is done, too."""
+        self.crawl.worker.outbox.hold(self._jobs[request].ticket, work, lambda: None)
 
     def _finished(self, request: Request) -> None:
         job = self._jobs.pop(request, None)

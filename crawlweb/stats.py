@@ -26,6 +26,7 @@ STATS = {
         "pages whose content another one has: exact, near; or that say so, and are believed: declared. Which of them counts: "
         "policy/duplicates.py"
     ),
+    "crawlweb/duplicates/unchecked": "pages that could not be compared: Redis was away for over 10 s",
     "crawlweb/duplicates/superseded": "pages that were handed on, and left their place to a better copy",
     "crawlweb/duplicates/skipped": "pages that gave no item because they are copies",
     "crawlweb/noindex": "pages that gave no item because they say noindex",

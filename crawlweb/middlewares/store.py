@@ -83,7 +83,13 @@ class StoreMiddleware:
                     headers = Headers(*(header_of(response, name) or "" for name in ("Content-Type", "ETag", "Last-Modified")))
                     outcome = scheduler.crawl.contents.outcome(content, verdict.outcome, fetch, warc, headers)
                     verdict = replace(verdict, outcome=outcome)
-        return response if scheduler.answered(request, verdict) else request
+                    if content.twin.supersedes:
+                        scheduler.hold(request, scheduler.crawl.contents.supersede(content, response.url))
+                    if (target := scheduler.crawl.contents.wanted(content)) is not None:
+                        scheduler.add_links(request, [target])
+        is_last = scheduler.answered(request, verdict)
+        await scheduler.keep_record(request, response.status)
+        return response if is_last else request
 
     async def _content(
         self, request: Request, response: Response, fetch: Fetch, verdict: Verdict
@@ -98,14 +104,16 @@ class StoreMiddleware:
         except FetchError as e:
             return None, e
 
-    def process_exception(self, request: Request, exception: Exception) -> Request | None:
+    async def process_exception(self, request: Request, exception: Exception) -> Request | None:
         scheduler = self._scheduler
         if scheduler.job_of(request) is None:
             return None
         ended = request.meta.pop("crawlweb_sent", None)
         if ended is not None:
             self._inc("requests")
-        return None if scheduler.failed(request, exception, Sent(ended)) else request
+        is_last = scheduler.failed(request, exception, Sent(ended))
+        await scheduler.keep_record(request)
+        return None if is_last else request
 
     def _count(self, fetch: Fetch, response: Response, page: bool) -> None:
         self._inc("requests")

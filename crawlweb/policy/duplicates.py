@@ -30,6 +30,7 @@ from ..records import Copy, Match
 
 NO_RANK = 2**31 - 1
 OTHER_BITS = 16  # of two SimHashes: more differ only where most of the text does
+UNKNOWN = "unknown"  # what became of a declaration
 CHAIN_MOST = 4  # aliases of aliases that are followed
 _RANKS_MOST = 5_000_000
 _LINE_MOST_CHARS = 300
@@ -122,7 +123,7 @@ def belief(page: Copy, chain: Sequence[Copy | None], same_content: Iterable[byte
     keys = [page.key[:8]]
     for n, copy in enumerate(chain):
         if copy is None:
-            return "unknown"
+            return UNKNOWN
         if copy.key[:8] in keys:
             return "loop" if n else "self"
         if is_error(copy):
@@ -130,7 +131,7 @@ def belief(page: Copy, chain: Sequence[Copy | None], same_content: Iterable[byte
         keys.append(copy.key[:8])
     last = chain[-1] if chain else None
     if last is None:
-        return "unknown"
+        return UNKNOWN
     if last.alias_of or last.declared_key == page.key[:8]:
         return "loop"
     same = True if last.key[:8] in set(same_content) else has_same_content(page, last)

@@ -160,16 +160,17 @@ class Crawl:
         cwd: Path = ROOT,
         arguments: Sequence[str] = (),
         clock_off_s: int = 0,
+        env: Mapping[str, str] | None = None,
         **settings: Any,
     ) -> Run:
         """`seeds`: URLs, or the argument as it stands; `arguments`: more of the command line; `clock_off_s`: its time of day is wrong by
-        so much."""
+        so much; `env`: more of the environment."""
         seeds = seeds if isinstance(seeds, str) else ",".join(seeds)
         merged = {**self.settings, **settings}
         words = ["crawl", spider, *(["-a", f"seeds={seeds}"] if seeds else []), "-o", str(self.items_file), *arguments]
         words += [word for name, value in merged.items() if value is not None for word in ("-s", f"{name}={value}")]
         self.folder.mkdir(parents=True, exist_ok=True)
-        run = scrapy(*words, log=self.folder / f"run{len(self.runs)}.log", cwd=cwd, env=_clock(clock_off_s))
+        run = scrapy(*words, log=self.folder / f"run{len(self.runs)}.log", cwd=cwd, env={**_clock(clock_off_s), **(env or {})})
         self.runs.append(run)
         return run
 

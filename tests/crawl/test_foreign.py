@@ -88,11 +88,20 @@ def test_keys_of_another_type_are_moved_aside(folder: Path) -> None:
         assert run.summary[0] == "finished"
 
 
+PREFIXES = {
+    "partition": "{web:%d}:",
+    "addresses": "{web:ip:%d}:",
+    "fingerprints": "{web:near:%d}:",
+    "crawl": "{web}:",
+    "starts": "{web:start_urls}:web:",
+}
+
+
 async def a_bit_of_everything(frontier: Any) -> None:
     """Things that are not ours into every kind of key there is, and into some that are not there yet; a few keys of another type."""
     redis, rng = frontier.redis, random.Random(4)
     for kind in KEYS:
-        prefix = {"partition": "{web:%d}:", "addresses": "{web:ip:%d}:", "crawl": "{web}:", "starts": "{web:start_urls}:web:"}[kind.scope]
+        prefix = PREFIXES[kind.scope]
         stem = kind.name.partition("<")[0]
         for p in range(PARTITIONS if kind.scope == "partition" else 1):
             start = prefix % p if "%" in prefix else prefix

@@ -23,7 +23,8 @@
 --                     h  [origin, value, ms it lives]: where its robots.txt redirects to
 --                     x  error pages of the host (host.lua: e): one of g, or of a probe t and p or t alone, which replaces what the last one got
 --                     k  a good page: 0; one that looks like a refusal: [first rest ms, most rest ms, give-up ms (-1: never), ms dead]
---            page     false or [key, record] (records.lua); not kept if the lease is gone: somebody else may have the URL, and then tells
+--            page     false or [key, record] (records.lua); kept when its URL is done or dead, not if the lease is gone: somebody else may have
+--                     the URL, and then tells
 -- ARGV[7]  1: told before, to a server that may have lost it: a lease that is gone has ended; only clocks move on, and robots.txt and page are kept
 -- Returns  a letter for each: k done as asked, x a dead letter now, g the lease was gone (only what is known of host and origin changed)
 -- Holds    next-allowed = end of the request + max(minimum, crawl-delay, factor * latency), and never moves back; an override replaces
@@ -201,7 +202,6 @@ for i, op in ipairs(ops) do
   if signs.x then keep_error_pages(h, set, signs.x) end
   if signs.k == 0 then keep_origin(host, h, set, origin) end
   if signs.k then rest_ms = math.max(rest_ms, refused_ms(h, set, signs.k)) end
-  if page and (is_held or is_known) then keep_page(page[1], page[2], is_known) end
   if is_held then
     out[#out + 1] = 'k'
     if way == 'd' then
@@ -234,6 +234,7 @@ for i, op in ipairs(ops) do
       back_put(host, score, entry)
       if way == 'l' then rest_ms = math.max(rest_ms, wait) end
     end
+    if page and (way == 'd' or out[#out] == 'x') then keep_page(page[1], page[2], false) end
     ended[token] = true
     ended[#ended + 1] = token
     if h.d and way ~= 'n' then on(key, 'HDEL', 'd') end
@@ -243,6 +244,7 @@ for i, op in ipairs(ops) do
     put(set, 'q', left)
     land(host, h, next_ms, left, rest_ms > 0, set)
   else
+    if page and is_known then keep_page(page[1], page[2], true) end
     out[#out + 1] = token == '' and 'k' or 'g'
     if token ~= '' and not is_known then count('late') end
     if rest_ms > 0 then next_ms = math.max(next_ms, now + rest_ms) end
