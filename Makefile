@@ -1,4 +1,4 @@
-# make test     installs what the tests need, a Redis server included, and runs them in two processes (docs/decisions/tests.md)
+# make test     installs what the tests need, Redis and PostgreSQL included, and runs them in two processes (docs/decisions/tests.md)
 # make lint     ruff: rules and format          make types   mypy --strict
 # make long     the slow tests                  make docs    generated pages and tables
 # make clean    removes the environment and caches
@@ -38,6 +38,7 @@ $(VENV)/installed: setup.cfg pyproject.toml | system
 system:
 	@set -e; missing=""; \
 	command -v valkey-server >/dev/null || command -v redis-server >/dev/null || missing="$$missing redis-server"; \
+	command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing="$$missing postgresql"; \
 	$(PYTHON) -c "import ensurepip, venv" 2>/dev/null || missing="$$missing python3-venv"; \
 	if [ -n "$$missing" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		echo "apt-get install$$missing"; \

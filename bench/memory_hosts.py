@@ -1,10 +1,11 @@
 """Bytes and Redis CPU of a host: waiting, active, in flight, idle; through the client that workers use.
 
-    python bench/memory_hosts.py [--hosts 100000] [--bucket 60] [--binary redis-server]
+    python bench/memory_hosts.py [--hosts 100000] [--bucket 60] [--error-pages] [--binary redis-server]
 
 One partition, one URL a host at a time, delay 1 s, no persistence, names of 20 characters. Bytes are what the data costs by MEMORY STATS,
 tables of keys included, without the seen-set and the front queues; CPU is the server's own (INFO cpu, user + sys). Hosts come in batches of
-200 (enqueue) and 64 (lease, complete). `--bucket`: another size of the buckets of packed hosts (lua/pack.lua).
+200 (enqueue) and 64 (lease, complete). `--bucket`: another size of the buckets of packed hosts (lua/pack.lua). `--error-pages`:
+with each page complete one more error page of the host is known.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from frontier import start
 
 from crawlweb.frontier import scripts
 from crawlweb.frontier.frontier import Frontier
-from crawlweb.frontier.rows import NORMAL, Lease, Limits, Link, Outcome, PageSeen
+from crawlweb.frontier.rows import NORMAL, Lease, Limits, Link, Outcome, PageSeen, real_error
 from crawlweb.frontier.server import find_binary
 from crawlweb.records import Entry
 
@@ -32,7 +33,7 @@ BATCH, LEASES = 200, 64
 
 
 class Bench:
-    def __init__(self, socket: str, hosts: int) -> None:
+    def __init__(self, socket: str, hosts: int, error_pages: bool) -> None:
         limits = Limits(expected_urls=8 * hosts, active_hosts=2 * max(hosts, 2_000), lease_s=3600)
         self.sync = redis.Redis(unix_socket_path=socket)
         self.f = Frontier(redis.asyncio.Redis(unix_socket_path=socket), "m", 1, "b", limits)
@@ -40,6 +41,7 @@ class Bench:
         self.hosts = [f"{self.rng.getrandbits(48):012x}.example" for _ in range(2_000)]
         self.held: list[list[Lease]] = []
         self.empty = 0
+        self.error_pages = error_pages
 
     async def begin(self, hosts: int) -> None:
         """Once through all steps with few hosts, so that what the server needs for itself is there before."""
@@ -99,7 +101,9 @@ class Bench:
     async def complete(self) -> None:
         now = time.clock_gettime(time.CLOCK_BOOTTIME)
         for leases in self.held:
-            await self.f.complete(0, [Outcome(x, "d", now, 0.123, page=PageSeen()) for x in leases])
+            found = [real_error(self.rng.randbytes(8)) if self.error_pages else b"" for _ in leases]
+            pages = zip(leases, found, strict=True)
+            await self.f.complete(0, [Outcome(x, "d", now, 0.123, page=PageSeen(), error_pages=found) for x, found in pages])
 
 
 def resize_buckets(hosts: int) -> None:
@@ -112,8 +116,8 @@ def resize_buckets(hosts: int) -> None:
     scripts.source = cache(resized)
 
 
-async def run(hosts: int, socket: str) -> None:
-    bench = Bench(socket, hosts)
+async def run(hosts: int, socket: str, error_pages: bool) -> None:
+    bench = Bench(socket, hosts, error_pages)
     await bench.begin(hosts)
     print(f"{'':46} {'µs/host':>8} {'B/host':>8}   hash host:<host>")
     await bench.step("waiting: first URL, in its token", lambda: bench.enqueue("00000001"))
@@ -136,6 +140,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--hosts", type=int, default=100_000)
     parser.add_argument("--bucket", type=int)
+    parser.add_argument("--error-pages", action="store_true")
     parser.add_argument("--binary", default="")
     args = parser.parse_args()
     if args.bucket:
@@ -146,7 +151,7 @@ def main() -> None:
             with redis.Redis(unix_socket_path=f"{folder}/s") as client:
                 version = client.info("server")["redis_version"]
             print(f"{args.hosts} hosts; Redis {version}; Python {sys.version.split()[0]}, redis-py {redis.__version__}")
-            asyncio.run(run(args.hosts, f"{folder}/s"))
+            asyncio.run(run(args.hosts, f"{folder}/s", args.error_pages))
         finally:
             process.kill()
             process.wait()

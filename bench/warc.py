@@ -18,6 +18,7 @@ import tarfile
 import tempfile
 import time
 import zlib
+from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -31,8 +32,10 @@ from isal import isal_zlib
 from warcio.archiveiterator import ArchiveIterator
 from warcio.warcwriter import WARCWriter
 
-from crawlweb.records import Fetch
-from crawlweb.store.warc import WarcWriter, repair, stored_response_head
+from crawlweb.records import About, Fetch
+from crawlweb.store.repair import repair
+from crawlweb.store.warc import WarcWriter
+from crawlweb.store.warc_records import RecordMaker, stored_response_head
 
 
 def peer(name: str) -> Any:
@@ -56,22 +59,23 @@ IN_FLIGHT = 16
 Store = Callable[[Fetch], bytes]  # an exchange to its gzip members
 
 
-class Warcio(WarcWriter):
+class Warcio(RecordMaker):
     """Our records, compressed by something else."""
 
     def __init__(self, compress: Callable[[bytes], bytes] | None) -> None:
-        super().__init__(Path(), "bench", software="bench")
+        super().__init__(2)
         self.compress = compress
         self.own = WARCWriter(BytesIO(), gzip=True, warc_version="1.1")
 
-    def _member(self, record: Any) -> bytes:
+    def member(self, record: Any) -> bytes:
         warcio = self._warcio if self.compress else self.own
         warcio.out = out = BytesIO()
         warcio.write_record(record)
         return self.compress(out.getvalue()) if self.compress else out.getvalue()
 
     def __call__(self, fetch: Fetch) -> bytes:
-        return b"".join(self._exchange(fetch))
+        exchange = self.exchange(fetch, None, hashlib.sha1(fetch.payload).digest(), "", None)
+        return b"".join(member.data for member in exchange.members)
 
 
 def fastwarc(level: int, fetch: Fetch) -> bytes:
@@ -163,16 +167,32 @@ def exchanges(payloads: list[bytes], encoding: bytes = b"") -> list[Fetch]:
     ]
 
 
-async def appended(folder: Path, fetches: list[Fetch]) -> float:
-    """CPU seconds of the whole writer, loop and thread, with IN_FLIGHT appends waiting at a time."""
+def outlinks(count: int = 100) -> About:
+    """Of a page: addresses of 20 to 60 characters, anchor texts of three words; 30 are nofollow."""
+    rng = random.Random(2)
+    words = ["".join(rng.choices("etaoinshrdlucmfwyp", k=rng.randint(2, 9))) for _ in range(400)]
+    links = [
+        (
+            f"http://stones.test/{'/'.join(rng.choices(words, k=rng.randint(1, 5)))}.html",
+            "a",
+            "nofollow" * (n % 10 < 3),
+            " ".join(rng.choices(words, k=3)),
+        )
+        for n in range(count)
+    ]
+    return About(outlinks=links, fields=[("title", "Stones and moss"), ("language", "en")])
+
+
+async def appended(folder: Path, fetches: list[Fetch], about: About | None = None, known: bool = False) -> float:
+    """CPU seconds of the whole writer, loop and thread, with IN_FLIGHT appends waiting at a time. `known`: their payloads are stored."""
     writer = WarcWriter(folder, "bench", software="bench")
     todo = iter(fetches)
 
     async def crawl() -> None:
         for fetch in todo:
-            await writer.append(fetch)
+            await writer.append(fetch, about)
 
-    await writer.append(fetches[0])
+    await asyncio.gather(*(writer.append(fetch) for fetch in (fetches if known else fetches[:1])))
     started = time.process_time()
     await asyncio.gather(*(crawl() for _ in range(IN_FLIGHT)))
     cpu_s = time.process_time() - started
@@ -186,19 +206,27 @@ def compare(title: str, fetches: list[Fetch], rounds: int) -> None:
     size_bytes = {}
     for store in stores.values():
         whole(store, fetches)
-    ours = []
+    ours: dict[str, list[float]] = defaultdict(list)
+    ways: dict[str, dict[str, Any]] = {
+        "append": {},
+        "append, 100 outlinks": {"about": outlinks()},
+        "append, payload known": {"known": True},
+        "append, known, 100 outlinks": {"about": outlinks(), "known": True},
+    }
     for _ in range(rounds):
         for name, store in stores.items():
             started = time.process_time()
             size_bytes[name] = sum(len(store(fetch)) for fetch in fetches) / len(fetches)
             cpu_us[name].append((time.process_time() - started) / len(fetches) * 1e6)
-        with tempfile.TemporaryDirectory() as folder:
-            ours.append(asyncio.run(appended(Path(folder), fetches)) / len(fetches) * 1e6)
+        for name, options in ways.items():
+            with tempfile.TemporaryDirectory() as folder:
+                ours[name].append(asyncio.run(appended(Path(folder), fetches, **options)) / len(fetches) * 1e6)
     payload_bytes = sum(len(fetch.payload) for fetch in fetches) / len(fetches)
     print(f"\n{title}: {len(fetches)} exchanges, mean payload {payload_bytes:,.0f} B, medians of {rounds} rounds")
     for name in stores:
         print(f"  {name:26} {statistics.median(cpu_us[name]):7.0f} us {size_bytes[name]:8,.0f} B")
-    print(f"  {'WarcWriter.append, all in':26} {statistics.median(ours):7.0f} us")
+    for name, found in ours.items():
+        print(f"  {name:28} {statistics.median(found):5.0f} us")
 
 
 def time_repair(fetches: list[Fetch], file_bytes: int = 300_000_000) -> None:

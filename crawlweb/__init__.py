@@ -11,7 +11,7 @@ The rooms, in the order in which a URL walks through them:
     limit          max_pages: does a page count?
     turns          a request waits for its address
     renewals       leases last while their pages are worked on
-    outbox         links and outcomes out in batches: a page is complete after its links are acknowledged
+    outbox         links, events and outcomes out in batches: a page is complete after the others are acknowledged
     spill          the middle of long queues to disk and back
     starts         start URLs from outside
     recovery       what follows when Redis lost its last seconds

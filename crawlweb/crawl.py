@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from . import __version__
+from .contents import Contents
 from .default_settings import Config
 from .errors import ConfigError, FrontierError, StoreError
 from .frontier.accounts import Accounts
 from .frontier.connect import Servers, shown
+from .frontier.events import Events
 from .frontier.frontier import Frontier
 from .frontier.kinds import refuse_foreign_crawl, refuse_foreign_partitions
 from .frontier.memory import Level, MemoryWatch, evicting, keeps_a_log
@@ -31,11 +33,14 @@ from .policy.hosts import SUFFIX_LIST_DATE, SUFFIX_LIST_ID, SUFFIX_LIST_OLD_DAYS
 from .policy.priority import front_queue, path_depth
 from .policy.scope import Scope, in_depth, scope_name
 from .records import Entry, Target
+from .recrawls import Recrawls
 from .seeds import SeedSource, SpiderArguments
 from .spill import Spill
 from .starts import Starts, StartUrls
 from .store.chunks import ChunkStore
-from .store.warc import WarcWriter, repair
+from .store.repair import repair
+from .store.upload import Uploader
+from .store.warc import WarcWriter
 from .worker import Worker
 
 logger = logging.getLogger(__name__)
@@ -67,6 +72,8 @@ class Crawl:
     meta: Meta
     worker: Worker
     store: WarcWriter
+    contents: Contents
+    uploader: Uploader | None
 
     def __init__(
         self, config: Config, arguments: SpiderArguments, worker_id: str, canonicalizer: Canonicalizer, hooks: Hooks, user_agent: str
@@ -124,6 +131,11 @@ class Crawl:
             await self._refuse_what_is_not_ours()
             await self._open_store()
             chunks = await self._agree_on_chunks(explicit)
+            self.contents = await Contents.open(
+                config, self.frontier, self.canonicalizer, lambda work: self.worker.run(work), self.hooks.count
+            )
+            if self.uploader:
+                self.uploader.start()
         except (ConfigError, FrontierError):
             await self._leave_redis()
             raise
@@ -147,6 +159,7 @@ class Crawl:
             memory=memory,
             pace=Pace(self.frontier, config.redis_calls_per_s, self.hooks.gauge),
             gauge=self.hooks.gauge,
+            events=Events(self.frontier, config.events_most) if config.events else None,
         )
         await self.meta.refresh_scope()
         await self.frontier.read_clock()
@@ -171,6 +184,10 @@ class Crawl:
         if self.worker.starts:
             self.worker.run(self.worker.starts.take_forever())
         self.worker.run(self.totals.keep())
+        if config.mode == "continuous":
+            worker = self.worker
+            recrawls = Recrawls(self.frontier, memory, own=worker.own_partitions, ask=worker.ask, count=self.hooks.count)
+            worker.run(recrawls.run_forever())
         if chunks:
             spill = Spill(
                 self.frontier,
@@ -188,7 +205,10 @@ class Crawl:
 
     async def close(self) -> None:
         await self.worker.close()
+        await self.contents.close()
         await self.store.close()
+        if self.uploader:
+            await asyncio.to_thread(self.uploader.close)
         await self.accounts.close()
         await self.totals.close()
         with contextlib.suppress(FrontierError):  # it is away
@@ -196,7 +216,7 @@ class Crawl:
                 await self.worker.members.say_left(self._servers.runs)
         await self._leave_redis()
 
-    def add_links(self, targets: list[Target], lease: Lease, ticket: Ticket) -> None:
+    def add_links(self, targets: Sequence[Target], lease: Lease, ticket: Ticket) -> None:
         """Links of a page into the frontier: those in scope, not too deep, not sent a moment ago."""
         parent = lease.entry
         if not self.scope.contains(Target(parent.url, b"", lease.host)):  # a seed that another worker added a moment ago
@@ -204,7 +224,7 @@ class Crawl:
         else:
             self._add_links(targets, parent, ticket)
 
-    def _add_links(self, targets: list[Target], parent: Entry, ticket: Ticket) -> None:
+    def _add_links(self, targets: Sequence[Target], parent: Entry, ticket: Ticket) -> None:
         count, depth = self.hooks.count, parent.depth + 1
         count("links/found", len(targets))
         if not in_depth(depth, self.max_depth):
@@ -250,6 +270,10 @@ class Crawl:
                 logger.info("finished the WARC file of a worker that died: %s", done)
         except StoreError as e:
             raise ConfigError(f"CRAWLWEB_DATA_DIR={config.data_dir}: {e}") from None
+        try:
+            self.uploader = Uploader(folder, config.warc_upload, keep=config.warc_keep) if config.warc_upload else None
+        except StoreError as e:
+            raise ConfigError(f"CRAWLWEB_WARC_UPLOAD={e}") from None
         self.store = WarcWriter(
             folder,
             self.worker_id,
@@ -257,6 +281,7 @@ class Crawl:
             user_agent=self._user_agent,
             operator=config.contact,
             max_bytes=config.warc_max_bytes,
+            on_finished=self.uploader.wake if self.uploader else lambda: None,
         )
 
     async def _agree_on_chunks(self, explicit: set[str]) -> ChunkStore | None:

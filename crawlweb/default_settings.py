@@ -103,6 +103,18 @@ class Config:
         10.0, "an answer begins so soon after its request, or there is none; DOWNLOAD_TIMEOUT is for the whole", unit="s", low=0.1
     )
     max_redirects: int = _row(5, "redirects followed in a row", low=0)
+    near: tuple[str, ...] = _row(
+        ("minhash",),
+        "how pages with nearly the same content are found: `minhash`, `simhash`, both (what either finds), or empty: only exact copies",
+    )
+    near_pages: int = _row(
+        1_000_000,
+        "pages that are remembered for it, the last ones; about 420 B of Redis each with both ways (docs/decisions/near-index.md)",
+        low=1000,
+    )
+    domain_ranks: str = _row(
+        "", "file of lines `rank,domain`, as of Tranco: of copies, that of the best domain counts; empty: all are equal"
+    )
     max_url_chars: int = _row(2083, "longer links are dropped", unit="characters", low=16)
     tracking_parameters: tuple[str, ...] = _row(
         ("default",),
@@ -110,12 +122,40 @@ class Config:
         "added, or taken away as `-name`",
         shared=True,
     )
+    main_text: bool = _row(True, "find the main text of pages: without it, near-duplicates are not found")
+    language: bool = _row(True, "find the language of pages")
+    structured_data: bool = _row(False, "tell whether pages have JSON-LD, microdata, RDFa")
+    anchor_text: bool = _row(False, "keep the text of links, for the outlinks in the WARC")
+    images: bool = _row(False, "images (`src`, `srcset`) are links, too")
+    soft_404: bool = _row(True, "find pages of status 200 that are error pages")
+    duplicates: bool = _row(True, "compare pages with those before: exact copies, near-duplicates, declared canonical URLs")
+    skip_duplicates: bool = _row(False, "no item for pages that are copies of another one; else they are flagged (`duplicate_of`)")
+    store_duplicates: bool = _row(True, "keep the body of near-duplicates in the WARC; else only what they are a copy of")
+    records: bool = _row(True, "keep a record of each page: about 190 B in Redis")
+    versions: str = _row(
+        "latest", "`latest`: a record knows the last version of its page; `all`: the 16 before it, too", choices=("latest", "all")
+    )
+    parsers: int = _row(1, "processes that pages over 256 KB, and those that may have killed a worker, are analysed in", low=1)
+    probe_days: float = _row(
+        30.0,
+        "a host with 20 pages, of which no page of status 404 is known, is asked for a path that cannot be there, once in so many days; "
+        "0: never",
+        unit="d",
+        low=0,
+    )
     follow_nofollow: bool = _row(False, "follow links marked nofollow, ugc or sponsored, and those of pages that say nofollow")
     skip_noindex: bool = _row(False, "no item for pages that say noindex; else they are flagged")
     referrer: bool = _row(True, "keep each URL's referrer in the frontier (about 20 to 60 B a pending URL)")
     contact: str = _row("", "URL or e-mail address of the operator, sent with the user agent; without it the start warns")
     from_email: str = _row("", "e-mail address, sent as `From` with each request; empty: none", name="CRAWLWEB_FROM")
     warc_max_bytes: int = _row(1_000_000_000, "a WARC file is closed at this size", unit="B", low=1000)
+    warc_upload: str = _row(
+        "",
+        "where finished WARC files and their indexes are copied to: a folder or any fsspec URL, such as `s3://bucket/web`; empty: nowhere",
+    )
+    warc_keep: bool = _row(True, "WARC files stay in the data directory when they are uploaded")
+    events: bool = _row(True, "publish an event of each page that is stored, in a stream in Redis (docs/extending.md)")
+    events_most: int = _row(100_000, "events kept there, read or not", low=1)
     redis_memory_bytes: int = _row(
         0,
         "memory that each Redis server may use: spilling begins at 75 % of it, leasing pauses at 95 % until 90 %; never more than its "

@@ -40,7 +40,10 @@ class FetchError(CrawlwebError):
 
     def __init__(self, kind: str, message: str = "") -> None:
         super().__init__(f"{kind}: {message}" if message else kind)
-        self.kind = kind
+        self.kind, self._message = kind, message
+
+    def __reduce__(self) -> tuple[type[FetchError], tuple[str, str]]:
+        return FetchError, (self.kind, self._message)
 
 
 class LeaseExpired(CrawlwebError):

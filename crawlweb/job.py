@@ -12,6 +12,7 @@ from .policy import robots
 from .policy.hosts import is_on_host
 
 ROBOTS_FOR = "robots"  # in an entry's request: it is the robots.txt of an origin of another host
+PROBE = "probe"  # there: it is a path that cannot be there (probes.py)
 
 
 @dataclass(slots=True)
@@ -43,6 +44,11 @@ class Job:
         return ROBOTS_FOR in self.lease.entry.request
 
     @property
+    def is_probe(self) -> bool:
+        """It shows what its host answers where there is nothing; no page, whatever comes."""
+        return PROBE in self.lease.entry.request and not self.robots_url
+
+    @property
     def until(self) -> float:
         """The request must have ended then; boottime."""
         return min(self.lease.expires, self.ip_until)
@@ -50,6 +56,16 @@ class Job:
 
 def robots_request(host: str, origin: str, hops: int, has_stale: bool = False) -> dict[str, object]:
     return {ROBOTS_FOR: [host, origin, hops, int(has_stale)]}
+
+
+def probe_request() -> dict[str, object]:
+    return {PROBE: 1}
+
+
+def check_probe(request: Mapping[str, object]) -> None:
+    """ValueError: it says that it is a probe, and is none of ours."""
+    if PROBE in request and request != probe_request():
+        raise ValueError("not a probe")
 
 
 def robots_requested(request: Mapping[str, object]) -> tuple[str, str, int, bool] | None:

@@ -1,4 +1,4 @@
-"""What a worker sends to the frontier: links in batches, and the outcome of a page after its links are acknowledged.
+"""What a worker sends to the frontier: links in batches; after those of a page are acknowledged its event, and after that its outcome.
 
 Nothing here is waited for by a page: the scheduler puts things in, loops send them. A batch that Redis did not take stays where it is.
 """
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .errors import FrontierFull
+from .frontier.events import EVENT_BATCH, Events
 from .frontier.frontier import Frontier
 from .frontier.memory import MemoryWatch
 from .frontier.rows import EXACT, Link, Outcome
@@ -21,6 +22,7 @@ LINK_BATCH = 100  # links a call: p99 in the server stays under 2 ms, even if al
 OUTCOME_BATCH = 64  # the same of outcomes
 FLUSH_S = 0.03  # links and outcomes wait so long for company,
 FLUSH_MAX_S = 0.1  # or, where hosts rest longer anyway, up to this: fewer calls a page
+ALL = -1  # partitions
 WAYS = 8  # keys of a set of the cache
 SET_BYTES = 16 * WAYS
 PROTECTED_BYTES = SET_BYTES // 2  # of the keys that were asked for again
@@ -90,11 +92,14 @@ class Told:
 class Outbox:
     """`waiting`: links not acknowledged yet; `unsent`: is anything left to send?"""
 
-    def __init__(self, frontier: Frontier, told: Told, memory: MemoryWatch, keys_cached: int, pace: Pace) -> None:
+    def __init__(
+        self, frontier: Frontier, told: Told, memory: MemoryWatch, keys_cached: int, pace: Pace, events: Events | None = None
+    ) -> None:
         self.waiting = 0
-        self._frontier, self._told, self._memory, self._pace = frontier, told, memory, pace
+        self._frontier, self._told, self._memory, self._pace, self._events = frontier, told, memory, pace, events
         self._links: dict[int, deque[tuple[Link, Ticket]]] = defaultdict(deque)
         self._seeds: dict[int, deque[tuple[Link, Ticket]]] = defaultdict(deque)  # wait while Redis is full: they can be given again
+        self._untold: deque[Outcome] = deque()  # of all partitions, whose events are not acknowledged
         self._outcomes: dict[int, deque[Outcome]] = defaultdict(deque)
         self._flushing: set[tuple[str, int]] = set()
         self._keys_cached = keys_cached
@@ -103,7 +108,7 @@ class Outbox:
 
     @property
     def unsent(self) -> bool:
-        return bool(self.waiting or self._held or any(self._outcomes.values()))
+        return bool(self.waiting or self._held or self._untold or any(self._outcomes.values()))
 
     def sent_lately(self, key: bytes) -> bool:
         """The frontier answered for this key a moment ago: a link to it is known there."""
@@ -150,13 +155,17 @@ class Outbox:
         while True:
             await asyncio.sleep(flush_s(self._frontier.limits.min_delay_s))
             kinds = ("outcomes", self._outcomes), ("links", self._links), ("seeds", self._seeds)
-            due = [(what, p) for what, queues in kinds for p, waiting in queues.items() if waiting]
-            while due:
-                some = await self._pace.room()
-                for what, p in due[:some]:
-                    self._flush(what, p)
-                del due[:some]
-                await asyncio.sleep(0)  # they begin
+            due = [("events", ALL)] if self._untold else []
+            due += [(what, p) for what, queues in kinds for p, waiting in queues.items() if waiting]
+            await self._flush_due(due)
+
+    async def _flush_due(self, due: list[tuple[str, int]]) -> None:
+        while due:
+            some = await self._pace.room()
+            for what, p in due[:some]:
+                self._flush(what, p)
+            del due[:some]
+            await asyncio.sleep(0)  # they begin
 
     def _acknowledge(self, ticket: Ticket) -> None:
         ticket.left -= 1
@@ -165,17 +174,42 @@ class Outbox:
 
     def _settle(self, ticket: Ticket) -> None:
         assert ticket.outcome is not None
-        p = ticket.outcome.lease.partition
-        self._outcomes[p].append(ticket.outcome)
-        is_urgent = ticket.outcome.pushed_back or ticket.outcome.failed  # what a server asked for must be known before a crash
-        ticket.outcome = None
-        if is_urgent or len(self._outcomes[p]) >= OUTCOME_BATCH:
+        outcome, ticket.outcome = ticket.outcome, None
+        if self._events is None or outcome.event is None:
+            self._complete(outcome)
+            return
+        self._untold.append(outcome)
+        if _is_urgent(outcome) or len(self._untold) >= EVENT_BATCH:
+            self._flush("events", ALL)
+
+    def _complete(self, outcome: Outcome) -> None:
+        p = outcome.lease.partition
+        self._outcomes[p].append(outcome)
+        if _is_urgent(outcome) or len(self._outcomes[p]) >= OUTCOME_BATCH:
             self._flush("outcomes", p)
 
     def _flush(self, what: str, p: int) -> None:
         if (what, p) not in self._flushing:
             self._flushing.add((what, p))
-            self._told.spawn(self._flush_outcomes(p) if what == "outcomes" else self._flush_links(what, p))
+            if what == "events":
+                self._told.spawn(self._flush_events())
+            else:
+                self._told.spawn(self._flush_outcomes(p) if what == "outcomes" else self._flush_links(what, p))
+
+    async def _flush_events(self) -> None:
+        assert self._events is not None
+        count = self._told.count
+        try:
+            while self._untold:
+                batch = [self._untold[i] for i in range(min(EVENT_BATCH, len(self._untold)))]
+                await self._events.publish([outcome.event for outcome in batch if outcome.event])
+                count("events", len(batch))
+                for outcome in batch:
+                    self._untold.popleft()
+                    self._complete(outcome)
+                await self._flush_due([("outcomes", p) for p in {outcome.lease.partition for outcome in batch}])
+        finally:
+            self._flushing.discard(("events", ALL))
 
     async def _flush_links(self, what: str, p: int) -> None:
         waiting, count = self._seeds[p] if what == "seeds" else self._links[p], self._told.count
@@ -223,3 +257,8 @@ class Outbox:
                 self._told.completed(p, batch, answer)
         finally:
             self._flushing.discard(("outcomes", p))
+
+
+def _is_urgent(outcome: Outcome) -> bool:
+    """What a server asked for must be known before a crash."""
+    return bool(outcome.pushed_back or outcome.failed)

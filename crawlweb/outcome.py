@@ -8,8 +8,24 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from urllib.parse import urljoin
 
+from .content import soft_404
+from .content.page import Wants, parse_page
 from .errors import FetchError, LeaseExpired, StoreError, without_credentials
-from .frontier.rows import GOOD_PAGE, NORMAL, UNCHECKED, KeptNow, Lease, Link, OriginFailed, Outcome, PageSeen, PushedBack, Refused
+from .frontier.rows import (
+    GOOD_PAGE,
+    NORMAL,
+    UNCHECKED,
+    KeptNow,
+    Lease,
+    Link,
+    OriginFailed,
+    Outcome,
+    PageSeen,
+    PushedBack,
+    Refused,
+    probed,
+    real_error,
+)
 from .job import ROBOTS_FOR, Job, robots_request
 from .policy import refusals, retry, robots
 from .policy.canonical import Canonicalizer, request_key
@@ -21,6 +37,9 @@ STORE_FULL_WAIT_S = 30.0
 STALE_S = 600.0  # an old copy of a robots.txt that cannot be renewed holds so long, then it is asked for again
 REDIRECTS = (301, 302, 303, 307, 308)
 GONE = (404, 410)
+ERROR_PAGE_BYTES = 131_072  # a larger one is not learnt: it would be parsed here, on the loop
+ERROR_PAGES_PARSED = 1 / 16  # of a host with known ones
+_TEXT_ONLY = Wants(main_text=False, language=False)
 SITEMAPS_MOST = 200  # of a robots.txt, those that are kept
 
 
@@ -103,6 +122,11 @@ class Judge:
         if kind:
             return self._failed(job, kind, sent, f"status {status}", retry_after_s)
         done = Outcome(job.lease, "d", sent.ended, sent.latency_s)
+        if job.is_probe:
+            shape = self._shape(job, header, body) if status in GONE or 200 <= status < 300 else b""
+            return Verdict(replace(done, error_pages=probed(self._unix_now(), shape, status in GONE)), "probes", is_last=False)
+        if status in GONE:
+            done = self._learnt(done, job, header, body)
         if follow and status in REDIRECTS:
             stat, link = self._redirect(job, status, location)
             return Verdict(done, stat, link, is_last=link is None)
@@ -112,6 +136,21 @@ class Judge:
         if refused is not None:
             done = replace(done, page=self._refused if refused else GOOD_PAGE)
         return Verdict(done, "refusals" if refused else None, is_page=200 <= status < 300 and body is not None)
+
+    def _shape(self, job: Job, header: Callable[[str], str | None], body: bytes | None) -> bytes:
+        """Of an error page; b"": it has none."""
+        content_type, url = header("Content-Type"), job.lease.entry.url
+        if not body or len(body) > ERROR_PAGE_BYTES or "html" not in (content_type or "html").lower():
+            return b""
+        return soft_404.shape(parse_page(body, url, content_type, wants=_TEXT_ONLY), url)
+
+    def _learnt(self, done: Outcome, job: Job, header: Callable[[str], str | None], body: bytes | None) -> Outcome:
+        """A host's error pages are parsed while none is known, then now and then."""
+        known = job.lease.error_shapes
+        if known and self._rng.random() >= ERROR_PAGES_PARSED:
+            return done
+        shape = self._shape(job, header, body)
+        return replace(done, error_pages=real_error(shape)) if shape and soft_404.likeness(shape, known) < soft_404.LIKE else done
 
     def failure(self, job: Job, error: BaseException | None, sent: Sent) -> Verdict:
         """Of an exception; None: a request that ended without a response and without one."""
@@ -134,12 +173,14 @@ class Judge:
         if job.robots_url and (job.robots_hops or (not is_final and row.origin_tries is None)):
             return replace(self._unreachable(job, kind, error, retry_after_s, sent), stat=stat)
         outcome = Outcome(lease, "o", sent.ended, sent.latency_s, origin=job.origin, error=error)
-        if is_final:
+        if is_final and not job.is_probe:
             return Verdict(replace(outcome, way="x", arg=kind), stat, is_last=not job.robots_url)
         if row.origin:
             outcome = replace(outcome, failed=self._origin_failed(kind, row, retry_after_s))
         if row.host:
             outcome = replace(outcome, pushed_back=self._pushed_back(row.host, retry_after_s))
+        if job.is_probe and (is_final or row.url is not None):
+            return Verdict(replace(outcome, way="d"), stat, is_last=False)
         if row.url is None:
             return Verdict(outcome, stat, is_last=False)
         if self._give_up_s is not None and (retry_after_s or 0.0) > self._give_up_s:

@@ -51,6 +51,10 @@ class Rota:
         return len(self._pollers)
 
     @property
+    def own(self) -> list[int]:
+        return list(self._pollers)
+
+    @property
     def is_quiet(self) -> bool:
         """Nothing was in any of this worker's partitions when it was asked last."""
         return len(self._quiet) == len(self._pollers) > 0

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import random
 import secrets
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ from .outcome import Judge, Sent, Verdict
 from .policy.addresses import Exceptions
 from .policy.canonical import Canonicalizer
 from .policy.priority import SEED_QUEUE, front_queue, path_depth
+from .probes import Probes
 from .records import Entry, Target
 from .requests import LocalRequests, NotSerialisable, fingerprint, from_fields, to_fields
 from .rulebook import RULES_S, STALE_S
@@ -74,6 +76,7 @@ class Scheduler(BaseScheduler):
             crawl_delay_cap_s=config.crawl_delay_cap_s,
             unix_now=lambda: self.crawl.frontier.unix_now(),
         )
+        self._probes = Probes(config.probe_days)
         self._resolver = resolver_of(crawler)
         self._ip_exceptions = Exceptions(config.ip_delay_except)
         self._counted: dict[str, int] = {}  # of others' counters, in the stats
@@ -126,6 +129,8 @@ class Scheduler(BaseScheduler):
         except (ConfigError, FrontierError) as e:
             raise SystemExit(f"crawlweb: {e}") from None
         self._watch_slot()
+        gc.collect()
+        gc.freeze()  # what a start leaves is there to stay: a collection of all of it would hold up the loop
 
     async def _close(self) -> None:
         await self.crawl.close()
@@ -292,7 +297,7 @@ class Scheduler(BaseScheduler):
         follow = not request.meta.get("dont_redirect") and not self._wants(request, response.status)
         is_unread = "wrong_type" in response.flags or request.method == "HEAD" or ("truncated" in response.flags and not response.body)
         body = None if is_unread else response.body
-        return self._judge.response(job, response.status, partial(_header, response), body, sent, follow)
+        return self._judge.response(job, response.status, partial(header_of, response), body, sent, follow)
 
     async def may_store(self, request: Request, verdict: Verdict) -> bool:
         """False: it is a page that would be one more than max_pages. Finds out whether the lease is still ours."""
@@ -336,7 +341,7 @@ class Scheduler(BaseScheduler):
         if verdict.news is not None:
             worker.tell(job, verdict.news)
 
-    def add_links(self, request: Request, targets: list[Target]) -> None:
+    def add_links(self, request: Request, targets: Sequence[Target]) -> None:
         """Links of a page, in bulk; the page is complete when they are in the frontier. They pass no spider middleware."""
         job = self._jobs.get(request)
         if job is not None:
@@ -355,12 +360,14 @@ class Scheduler(BaseScheduler):
             self.count(verdict.stat)
         if job.robots_url:
             self._learn(job, verdict)
+        if verdict.is_page and (probe := self._probes.page(job.lease, self.crawl.frontier.unix_now())):
+            self.crawl.worker.outbox.add_links([probe], job.ticket)
         if job.lease.entry.request and verdict.outcome.way in "dx" and verdict.link is None:
             self._local.drop(job.lease.entry.request)
         self.crawl.worker.finish(job, verdict.outcome)
 
 
-def _header(response: Response, name: str) -> str | None:
+def header_of(response: Response, name: str) -> str | None:
     """As browsers read it: UTF-8 if it is, else Latin-1."""
     value = response.headers.get(name)
     if value is None:

@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-import hashlib
 from collections.abc import AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from functools import cached_property
 from typing import Any
 
 from scrapy import Spider
-from scrapy.http import HtmlResponse, Response, TextResponse
+from scrapy.http import Response
 
-from .content.charset import decode
-from .content.page import parse_page
+from .analysis import Analyst
+from .contents import Content, recipe_of
 from .default_settings import load
 from .errors import ConfigError
-from .policy.canonical import Canonicalizer
-from .policy.directives import directives, link_is_nofollow
-from .records import Entry, Page, Target, WarcRef
+from .middlewares.store import task_of
+from .records import Entry, Page, WarcRef
 from .scheduler import Scheduler
 from .seeds import SpiderArguments
 
-LARGE_BYTES = 256 * 1024  # a larger page is parsed in a thread, so that the event loop goes on
 LINKS_AT_ONCE = 2000
 ARGUMENTS = [argument.name for argument in fields(SpiderArguments)]
 
@@ -38,7 +34,6 @@ class WebSpider(Spider):
         self, seeds: str | None = None, scope: str | None = None, max_pages: Any = None, max_depth: Any = None, **kwargs: Any
     ) -> None:
         super().__init__()
-        self._large = ThreadPoolExecutor(1, "crawlweb-parse")  # one at a time: the tree of a hostile page is 80 times its size
         try:
             if kwargs:
                 name = next(iter(kwargs))
@@ -51,18 +46,14 @@ class WebSpider(Spider):
     async def parse(self, response: Response, **kwargs: Any) -> AsyncIterator[dict[str, Any]]:  # noqa: ARG002
         if "wrong_type" in response.flags:
             return
-        if len(response.body) > LARGE_BYTES:
-            page, targets = await asyncio.get_running_loop().run_in_executor(self._large, self._read, response)
-        else:
-            page, targets = self._read(response)
-        said = directives((value.decode("latin-1") for value in response.headers.getlist("X-Robots-Tag")), page.robots)
-        follow, others = targets
+        content = self.content_of(response)
+        said, follow, others = content.analysis.said, content.analysis.follow, content.analysis.others
         if self._scheduler and response.request:
             config = self._scheduler.config
             if config.follow_nofollow:
-                follow, others = follow + others, []
+                follow, others = follow + others, ()
             elif said.nofollow:
-                follow, others = [], follow + others
+                follow, others = (), follow + others
             self._scheduler.count("links/nofollow", len(others))
             for first in range(0, len(follow), LINKS_AT_ONCE):
                 if first:
@@ -71,29 +62,15 @@ class WebSpider(Spider):
             if said.noindex and config.skip_noindex:
                 self._scheduler.count("noindex")
                 return
-        yield {**self.item(response, page, [target.url for target in follow + others]), "noindex": said.noindex}
-
-    def _read(self, response: Response) -> tuple[Page, tuple[list[Target], list[Target]]]:
-        """The one parse of a response of any type, and its links: those to be followed, and those marked as nofollow."""
-        content_type = (response.headers.get("Content-Type") or b"").decode("latin-1")
-        if isinstance(response, HtmlResponse):
-            page = parse_page(response.body, response.url, content_type)
-        elif isinstance(response, TextResponse):
-            text, encoding = decode(response.body, content_type)
-            page = Page(response.url, [], text=text, encoding=encoding)
-        else:
-            page = Page(response.url, [], encoding="")
-        marked = {href for href, rels in page.rels.items() if all(map(link_is_nofollow, rels))}
-        follow = self._canonicalizer.targets([href for href in page.hrefs if href not in marked], page.base_url, page.encoding)
-        others = (
-            self._canonicalizer.targets([href for href in page.hrefs if href in marked], page.base_url, page.encoding) if marked else []
-        )
-        known = {target.key for target in follow}
-        return page, (follow, [target for target in others if target.key not in known])
+            if content.duplicate_of and config.skip_duplicates:
+                self._scheduler.count("duplicates/skipped")
+                return
+        links = [target.url for target in (*follow, *others)]
+        yield self.item(response, content.analysis.page, links)
 
     def item(self, response: Response, page: Page, links: list[str]) -> dict[str, Any]:
         """The item of a page; fields as in docs/extending.md."""
-        scheduler, request = self._scheduler, response.request
+        scheduler, request, content = self._scheduler, response.request, self.content_of(response)
         job = scheduler.job_of(request) if scheduler else None
         entry = job.lease.entry if job else Entry(response.url)
         meta = request.meta if request else {}
@@ -101,23 +78,38 @@ class WebSpider(Spider):
         return {
             "url": entry.found_as or entry.url,
             "final_url": response.url,
-            "canonical_url": self._canonicalizer.canonical_url(response.url),
-            "url_key": self._canonicalizer.url_key(response.url).hex(),
+            "canonical_url": content.canonical_url,
+            "url_key": content.url_key.hex(),
             "status": response.status,
             "fetched_at": meta.get("crawlweb_fetched_at"),
             "content_type": (response.headers.get("Content-Type") or b"").decode("latin-1"),
             "encoding": page.encoding,
             "title": page.title,
             "text": page.text,
+            "main_text": page.main_text,
+            "language": page.language,
             "links": links,
             "depth": entry.depth,
             "referrer": entry.referrer,
-            "content_hash": hashlib.sha256(response.body).hexdigest(),
+            "content_hash": content.analysis.content_hash,
+            "fingerprint": content.fingerprint_hex,
+            "duplicate_of": content.duplicate_of or None,
+            "soft_404": content.soft_404,
+            "noindex": content.analysis.said.noindex,
+            "changed": content.changed,
             "truncated": meta.get("crawlweb_truncated"),
             "warc_file": warc.file if warc else None,
             "warc_offset": warc.offset if warc else None,
             "warc_length": warc.length if warc else None,
         }
+
+    def content_of(self, response: Response) -> Content:
+        """What is known of a page (contents.py). A response that was no page to the crawl is analysed here."""
+        meta = response.request.meta if response.request else {}
+        content = meta.get("crawlweb_content")
+        if not isinstance(content, Content):
+            content = meta["crawlweb_content"] = Content.of(self._analyst, task_of(response))
+        return content
 
     @property
     def _scheduler(self) -> Scheduler | None:
@@ -125,10 +117,6 @@ class WebSpider(Spider):
         scheduler = self.crawler.engine.scheduler if self.crawler.engine else None
         return scheduler if isinstance(scheduler, Scheduler) else None
 
-    @property
-    def _canonicalizer(self) -> Canonicalizer:
-        return self._scheduler.canonicalizer if self._scheduler else self._own_canonicalizer
-
     @cached_property
-    def _own_canonicalizer(self) -> Canonicalizer:
-        return Canonicalizer(load(self.crawler.settings).tracking_parameters)
+    def _analyst(self) -> Analyst:
+        return Analyst(recipe_of(load(self.crawler.settings)))

@@ -7,14 +7,16 @@ any two of them leaves a file too many, never one too few; Redis may come back a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 from .errors import StoreError
-from .frontier.cold import ColdQueues, Parts
+from .frontier.cold import ColdQueues, Parts, day_of
 from .frontier.frontier import Frontier
+from .frontier.pages import AHEAD_S, DAY_S, KEY_BYTES
 from .records import boottime
 from .store.chunks import ChunkCorrupt, ChunkMissing, ChunkStore, chunk_name
 
@@ -22,6 +24,7 @@ logger = logging.getLogger(__name__)
 
 LONG_CHUNKS = 3  # a queue of so many chunks' entries is long
 SCARCE_PART = 5  # chunks are so many times smaller while memory is scarce
+LATER_PART = 20  # chunks of pages that are due in days are so many times smaller, for there are many such queues
 LOW_PART = 5  # the next chunk is read when the head has less than this part of one
 AT_ONCE = 4
 AGAIN_S = 10.0  # after the store failed
@@ -74,16 +77,20 @@ class Spill:
 
     async def balance(self, p: int, queue: str) -> bool:
         """Moves what is too much in Redis to disk, and what is needed next back. False: the store failed, or memory is full."""
+        day = day_of(queue)
         while True:
             parts, chunk = await self.cold.parts(p, queue), self.chunk_entries
             try:
-                if parts.chunks and parts.head < max(1, chunk // LOW_PART):
+                if day is not None and self._frontier.unix_now() < day * DAY_S - AHEAD_S:
+                    if not await self._put_away(p, queue, parts, max(1, chunk // LATER_PART)):
+                        return True
+                elif parts.chunks and parts.head < max(1, chunk // LOW_PART):
                     if self._full():
                         return False
                     await self._bring_in(p, queue, parts)
-                elif parts.tail >= (LONG_CHUNKS - 1) * chunk:
+                elif day is None and parts.tail >= (LONG_CHUNKS - 1) * chunk:
                     await self._take_out(p, queue, chunk)
-                elif not parts.chunks and parts.head >= LONG_CHUNKS * chunk:
+                elif day is None and not parts.chunks and parts.head >= LONG_CHUNKS * chunk:
                     while await self.cold.cut(p, queue, chunk):
                         pass
                 else:
@@ -95,18 +102,33 @@ class Spill:
                     logger.warning("long queues stay where they are, again in %.0f s: %s", AGAIN_S, e)
                 return False
 
-    async def _take_out(self, p: int, queue: str, entries: int) -> None:
+    async def _put_away(self, p: int, queue: str, parts: Parts, entries: int) -> bool:
+        """Pages of a day to come, with their records. False: there is nothing to do."""
+        if parts.tail > entries:
+            return await self._take_out(p, queue, entries)
+        return not parts.chunks and parts.head >= entries and await self.cold.cut(p, queue, 0) > 0
+
+    async def _take_out(self, p: int, queue: str, entries: int) -> bool:
+        """False: the tail has become another."""
         serial, some = await self.cold.start_of_tail(p, queue, entries)
         if len(some) < entries:
-            return
+            return False
+        records: list[tuple[bytes, bytes]] = []
+        if day_of(queue) is not None:
+            packed = await self._frontier.packed_records(p, some)
+            records = [(key, data) for key, data in zip(some, packed, strict=True) if len(key) == KEY_BYTES and data]
+            some = [key + data if len(key) == KEY_BYTES and data else key for key, data in zip(some, packed, strict=True)]
         chunk = chunk_name(round(self._frontier.unix_now() * 1000), self._frontier.worker, next(self._numbers))
         written = await asyncio.to_thread(self.store.write, p, chunk, queue, some)
         if await self.cold.out(p, queue, chunk, some, serial):
             self._count("spill/chunks_out")
             self._count("spill/entries_out", len(some))
             self._count("spill/bytes_out", written)
-        else:
-            await asyncio.to_thread(self.store.delete, p, chunk)
+            if records:
+                await self._frontier.drop_records(p, records)
+            return True
+        await asyncio.to_thread(self.store.delete, p, chunk)
+        return False
 
     async def _bring_in(self, p: int, queue: str, parts: Parts) -> None:
         try:
@@ -149,6 +171,7 @@ class Spill:
             await asyncio.sleep(LEVEL_S)
 
     async def _look_for_long(self, p: int, long_entries: int) -> None:
+        await self.cold.look_for_days(p, int(self._frontier.unix_now()) // DAY_S + 1, max(1, long_entries // LONG_CHUNKS // LATER_PART))
         cursor = await self.cold.look_for_long(p, 0, long_entries)
         while cursor:
             cursor = await self.cold.look_for_long(p, cursor, long_entries)
@@ -179,3 +202,16 @@ class Spill:
             await self.cold.forget(p, used_up)
         self._count("spill/deleted", len(unused))
         return len(unused)
+
+
+async def record_in_chunks(cold: ColdQueues, store: ChunkStore, p: int, key: bytes) -> bytes | None:
+    """The newest record of a page that is due in days, with its key on disk: all chunks of such pages of the partition are read.
+    StoreError."""
+    found: list[bytes] = []
+    for chunk, (queue, taken, _) in (await cold.chunks(p)).items():
+        if day_of(queue) is None:
+            continue
+        with contextlib.suppress(ChunkMissing, ChunkCorrupt):
+            entries = await asyncio.to_thread(store.read, p, chunk, queue)
+            found += [entry[KEY_BYTES:] for entry in entries[taken:] if entry.startswith(key) and len(entry) > KEY_BYTES]
+    return max(found, default=None)

@@ -16,12 +16,13 @@ from typing import Any
 
 from .end import End
 from .errors import FrontierError, FrontierFull
+from .frontier.events import Events
 from .frontier.frontier import CALM_S, Frontier
 from .frontier.members import Members
 from .frontier.memory import MemoryWatch
 from .frontier.meta import Meta
 from .frontier.rows import Lease, Link, Outcome
-from .job import ROBOTS_FOR, Job, robots_requested
+from .job import ROBOTS_FOR, Job, check_probe, robots_requested
 from .limit import PageLimit
 from .outbox import FLUSH_S, Outbox, Told
 from .pace import Pace
@@ -76,13 +77,15 @@ class Worker:
         memory: MemoryWatch | None = None,
         pace: Pace | None = None,
         gauge: Callable[[str, float], None] = lambda *_: None,
+        events: Events | None = None,
     ) -> None:
         self.frontier, self.meta = frontier, meta
         self.memory = memory or MemoryWatch(frontier, count=count)
         self.pace = pace or Pace(frontier)
         told = Told(lambda p: self._ask(p, 0), self._completing, self._completed, dropped, count, self.run)
         self._dropped = dropped
-        self.outbox = Outbox(frontier, told, self.memory, seen_cache_keys, self.pace)
+        self.outbox = Outbox(frontier, told, self.memory, seen_cache_keys, self.pace, events)
+        self._events = events
         self.closing = False
         self.in_hand: dict[str, Lease] = {}
         self.seeding = 0
@@ -309,6 +312,7 @@ class Worker:
         origin = robots.origin_of(lease.entry.url)
         job = Job(lease, origin, robots_host=lease.host)
         try:
+            check_probe(lease.entry.request)
             elsewhere = robots_requested(lease.entry.request)
         except ValueError:
             self._count("quarantined")
@@ -382,6 +386,8 @@ class Worker:
         await self.meta.tell_again()
         if self.limit is not None:
             await self.limit.replay()
+        if self._events is not None:
+            await self._events.replay()
 
     # -- leases that last longer ----------------------------------------------------------------------------------------
 
@@ -480,6 +486,13 @@ class Worker:
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
         self._spawn(work)
+
+    def own_partitions(self) -> list[int]:
+        return self._rota.own
+
+    def ask(self, p: int) -> None:
+        """Something is in a partition."""
+        self._ask(p, 0)
 
     def _spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task = asyncio.ensure_future(work)

@@ -24,6 +24,7 @@ TYPES = {"str": "text", "int": "whole number", "float": "number", "bool": "True,
 SCOPES = {
     "partition": "In a partition: `{<crawl>:<partition>}:` and",
     "addresses": "Of a shard of addresses: `{<crawl>:ip:<shard>}:` and",
+    "fingerprints": "Of a shard of fingerprints: `{<crawl>:near:<shard>}:` and",
     "crawl": "Of the whole crawl: `{<crawl>}:` and",
     "starts": "Beside a key of start URLs: `{<key>}:<crawl>:`, or `<key>:<crawl>:` if the key has a hash tag, and",
 }

@@ -28,13 +28,19 @@ MIDDLE = tuple(
         "rulebook",
         "crawl",
         "outcome",
+        "probes",
         "recovery",
+        "recrawls",
         "seeds",
         "spill",
         "share",
         "rota",
         "pace",
         "starts",
+        "duplicates",
+        "analysis",
+        "parsers",
+        "contents",
     )
 )
 LIBRARIES = "libraries"  # whatever is installed, but not Scrapy and what belongs to it

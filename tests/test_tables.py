@@ -150,7 +150,7 @@ def counted() -> Iterator[str]:
 
 
 def test_every_stat_that_is_counted_is_in_the_table_and_the_other_way_round() -> None:
-    names = {name for name in counted() if re.fullmatch(r"[a-z_]+(/([a-z_]+|<>))*", name)}
+    names = {name for name in counted() if re.fullmatch(r"[a-z0-9_]+(/([a-z0-9_]+|<>))*", name)}
     rows = {name.removeprefix("crawlweb/") for name in STATS}
     assert unmatched(names, rows) == ([], [])
 
@@ -180,7 +180,7 @@ def key_names(scope: str) -> set[str]:
     return {stem(key.name) for key in KEYS if key.scope == scope}
 
 
-CRAWL_WIDE = ("pages.lua", "aside.lua")  # scripts of keys outside the partitions
+CRAWL_WIDE = ("pages.lua", "events.lua", "aside.lua")  # scripts of keys outside the partitions
 
 
 def lua_keys(*files: str) -> set[str]:
@@ -194,7 +194,7 @@ def lua_keys(*files: str) -> set[str]:
 
 
 def test_every_key_of_the_scripts_is_in_the_table() -> None:
-    assert lua_keys() - key_names("partition") - key_names("addresses") - key_names("starts") == set()
+    assert lua_keys() - key_names("partition") - key_names("addresses") - key_names("starts") - key_names("fingerprints") == set()
 
 
 def test_every_key_of_a_partition_in_the_table_is_used_by_a_script() -> None:

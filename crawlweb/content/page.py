@@ -14,7 +14,9 @@ from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser, LexborNod
 
 from ..records import Anchor, Page
 from .charset import encoding_of
+from .language import detect
 from .links import C0_AND_SPACE, NO_LINK, PAGE_TYPES, REL_LINKS, header_links, http_url, refresh_target, srcset_urls
+from .main_text import main_text
 from .taming import INLINE_TAGS, tamed
 
 MAX_TITLE_CHARS = 1_000
@@ -22,6 +24,8 @@ MAX_ANCHOR_CHARS = 200
 MAX_ANCHORS_CHARS = 1_000_000  # read for anchor texts of a page: links in SVG can nest, and their texts with them
 MIN_ANCHOR_CHARS = 20  # that a text counts as, at the least
 MAX_METAS = 200
+MAX_HEADINGS = 24
+MAX_HEADING_CHARS = 200
 MAX_RELS = 8  # of links to one URL
 MAX_HREFLANGS = 200
 MAX_LANGUAGE_CHARS = 35  # RFC 5646, 4.4.1
@@ -40,7 +44,7 @@ class Wants:
     language: bool = True
 
 
-_LINK, _INLINE, _DROPPED, _FRAME, _META, _REL, _BASE, _TITLE, _IMAGE = range(9)
+_LINK, _INLINE, _DROPPED, _FRAME, _META, _REL, _BASE, _TITLE, _IMAGE, _HEADING = range(10)
 
 _KINDS_BY_TAG = {
     "a": _LINK,
@@ -51,6 +55,7 @@ _KINDS_BY_TAG = {
     "link": _REL,
     "base": _BASE,
     "title": _TITLE,
+    **dict.fromkeys(("h1", "h2", "h3"), _HEADING),
     **dict.fromkeys(INLINE_TAGS, _INLINE),
     **dict.fromkeys(("head", "script", "style", "template", "noscript", "noembed", "noframes"), _DROPPED),
 }
@@ -102,6 +107,7 @@ def parse_page(
     inline: list[LexborNode] = []
     dropped: list[LexborNode] = []
     metas: list[tuple[str, str]] = []
+    headings: list[str] = []
     chars_left = MAX_ANCHORS_CHARS if wants.anchor_text else 0
     kind_of = (_KINDS_WITH_IMAGES if wants.images else _KINDS).get
     for node in tree.root.traverse() if tree.root else ():
@@ -136,6 +142,9 @@ def parse_page(
             if title is None and not _in_svg(node):
                 title = node.text()
             dropped.append(node)
+        elif kind == _HEADING:
+            if len(headings) < MAX_HEADINGS:
+                headings.append(_folded(node.text(), MAX_HEADING_CHARS))
         elif kind == _META:
             attributes = node.attributes
             content = attributes.get("content") or ""
@@ -169,21 +178,26 @@ def parse_page(
     base_url = (base and http_url(url, base)) or url
     hreflangs += ((code, absolute) for code, href in alternates if (absolute := http_url(base_url, href)))
     root = tree.root.attributes if tree.root else {}
+    declared = (root.get("lang") or root.get("xml:lang") or language).split(",")[0].strip()[:MAX_LANGUAGE_CHARS]
+    main = main_text(tree, max_text_chars) if wants.main_text and tree.root else ""
+    text = _folded(_visible_text(tree, inline, dropped), max_text_chars)
     anchors = {href: anchor for href, anchor in anchors.items() if not NO_LINK.match(href)}
     return Page(
         base_url=base_url,
         hrefs=list(anchors),
         anchors=anchors,
-        rels={href: anchor.rels for href, anchor in anchors.items() if "" not in anchor.rels and anchor.tag in ("a", "area")},
         title=_folded(title or "", MAX_TITLE_CHARS),
         canonical=http_url(base_url, canonical) if canonical else None,
         og_url=http_url(base_url, og_url) if og_url else None,
         hreflang=tuple((code.strip()[:MAX_LANGUAGE_CHARS], absolute) for code, absolute in hreflangs[:MAX_HREFLANGS]),
         structured=_structured(html) if wants.structured else (),
-        language_declared=(root.get("lang") or root.get("xml:lang") or language).split(",")[0].strip()[:MAX_LANGUAGE_CHARS],
+        language_declared=declared,
+        language=detect(main or text, declared) if wants.language else "",
+        main_text=main,
         robots=tuple(metas),
+        headings=tuple(filter(None, headings)),
         encoding=encoding,
-        text=_folded(_visible_text(tree, inline, dropped), max_text_chars),
+        text=text,
     )
 
 

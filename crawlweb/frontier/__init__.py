@@ -18,6 +18,11 @@ Where a URL is, and what moves it:
     leased   leased, leases          lease                                        complete → done, dead, back, wait, blocked;
                                                                                   reclaim → back, dead
     dead     dead                    complete x, r; reclaim; dead origin or host  requeue → as if new
+    due      soon, due, later        complete with a record that has `next_at`    due → inline, park, back (its record stays)
+
+A page that was fetched has a record (`rec:<bucket>`, lua/records.lua), written in the step that ends its lease; being due is not being
+pending. The record decides: what a list of due pages names counts only while the record says that time. Pages due in days go to disk with
+their records.
 
 Letters are ways to end a lease (lua/complete.lua). A short trouble of an origin rests the host, and moves no URL (lua/trouble.lua). Inline
 tokens go to disk as parked URLs do, by front:<k>:tail (lua/cold.lua, lua/spill.lua).
@@ -42,6 +47,7 @@ Invariants, checked by `Frontier.audit` and the model-based test:
   an override allows several);
 * no URL of a blocked or dead origin is leased before that is to be tried again;
 * a released URL gets its exact place back (its score);
+* a page that has been fetched is in one of queue, lease, due, or never due: of keys in lists of due pages one counts;
 * a queue with a part on disk has a tail, and `cold` names every chunk that a queue names.
 
 Addresses are no part of a partition: lua/ip.lua holds one for one request at a time, and tells refused hosts when to come again.

@@ -23,7 +23,7 @@ from redis.exceptions import AskError
 from ..errors import FrontierError
 from .cluster import nodes_of
 from .frontier import Frontier
-from .keys import KEYS, Key, crawl_key
+from .keys import KEYS, Key, crawl_key, near_shard_key, near_shards
 from .memory import ServerMemory, server_memory
 
 logger = logging.getLogger(__name__)
@@ -42,10 +42,11 @@ EXPIRY_BYTES = 32  # a key's row in the table of those that expire
 
 FRONT, SEGMENT, EXACT_SET = "front:<k>", "bloom:<layer>:<segment>", "seen:<bucket>"
 OTHERS = Key("not of this crawl", "", "any", "")
-_COUNTED_BY = {"list": "LLEN", "zset": "ZCARD", "hash": "HLEN", "set": "SCARD"}
+_COUNTED_BY = {"list": "LLEN", "zset": "ZCARD", "hash": "HLEN", "set": "SCARD", "stream": "XLEN"}
 _PENDING = (FRONT, "back:<host>", "park:<host>", "wait", "wait:<host> <origin>")
 _SEEN = ("bloom", SEGMENT, "exact", "seen", EXACT_SET)
 _HOST, _HOSTS, _PLACES, _RECORDS = "host:<host>", "hosts:<bucket>", ("ready", "asleep"), "rec:<bucket>"
+_DUE = ("due:<hour>", "soon:<span>", "later:<day>")
 
 
 @dataclass(slots=True)
@@ -116,7 +117,9 @@ class Account:
 
     @property
     def page_record(self) -> float | None:
-        return self._each([_RECORDS])
+        """Bytes a page record that is in Redis, what names it as due included."""
+        records = self.kinds.get(_RECORDS)
+        return self._each([_RECORDS, *_DUE], records.members) if records else None
 
     @property
     def used_bytes(self) -> int:
@@ -144,7 +147,7 @@ class Accounts:
         self._partition = 0
         self._turn = 0
         self._cursors: dict[Redis, int] = {}  # of SCAN
-        self._ours = re.compile(rf"\{{{re.escape(frontier.crawl)}(?::(?:ip:)?\d+)?\}}:(.+)", re.S)
+        self._ours = re.compile(rf"\{{{re.escape(frontier.crawl)}(?::(?:(?:ip|near):)?\d+)?\}}:(.+)", re.S)
         self._pauses_s = itertools.chain((1.0, 4.0), itertools.repeat(SAMPLE_S))
 
     async def keep(self) -> None:
@@ -190,6 +193,7 @@ class Accounts:
         """One more sample; true if SCAN came to its end."""
         sample = Sample()
         await self._fixed(sample, self._partition)
+        await self._fingerprints(sample)
         self._partition = (self._partition + 1) % self._frontier.partitions
         nodes = self._nodes()
         self._turn += 1
@@ -203,6 +207,7 @@ class Accounts:
         whole = Sample()
         for p in range(self._frontier.partitions):
             await self._fixed(whole, p)
+        await self._fingerprints(whole)
         keys = sum([n for n, _ in [await self._sizes(node) for node in self._nodes()]])
         for node in self._nodes():
             cursor = -1
@@ -253,6 +258,19 @@ class Accounts:
         await self._filter(sample, p)
         sample.partitions += 1
         sample.crawl = await self._measured(frontier.redis, [(row, crawl_key(frontier.crawl, row.name)) for row in _CRAWL])
+
+    async def _fingerprints(self, sample: Sample) -> None:
+        """The tables of the index of fingerprints, by their first segments: all are of one size."""
+        for shard in range(near_shards(self._frontier.partitions)):
+            key = near_shard_key(self._frontier.crawl, shard)
+            (state,) = await self._ask(self._frontier.redis, [("HGETALL", key)])
+            fields = state.items() if isinstance(state, dict) else ()
+            tables = {name[1:]: int(n) for name, n in fields if name[:1] == b"n" and _is_number(n)}
+            firsts = [key.removesuffix("near").encode() + table + b":0" for table in tables]
+            named = [(self._row_of(first), first) for first in firsts]
+            for kind, tally in (await self._measured(self._frontier.redis, named)).items():
+                segments = [n for (row, _), n in zip(named, tables.values(), strict=True) if row.name == kind]
+                sample.crawl[kind].add(tally, sum(segments) / len(segments))
 
     async def _inline(self, fronts: Sequence[str]) -> float:
         """URLs that travel with tokens, by the first tokens of each queue."""
@@ -342,6 +360,6 @@ def _pattern(row: Key) -> re.Pattern[str]:
 _ROWS = {row.name: row for row in KEYS}
 _FIXED = [row for row in KEYS if row.scope == "partition" and "<" not in row.name]
 _CRAWL = [row for row in KEYS if row.scope == "crawl" and "<" not in row.name]
-_APART = [*_FIXED, *_CRAWL, _ROWS[FRONT], _ROWS[SEGMENT]]
+_APART = [*_FIXED, *_CRAWL, _ROWS[FRONT], _ROWS[SEGMENT], *(row for row in KEYS if row.name.endswith(":<segment>"))]
 # The more of a name is given, the earlier: `park:<host>:chunks` before `park:<host>`.
 _PATTERNS = sorted(((_pattern(row), row) for row in KEYS), key=lambda pair: -len(re.sub("<[^>]*>", "", pair[1].name)))

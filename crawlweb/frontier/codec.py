@@ -5,7 +5,8 @@
 `p`: priority, `f`, `e`: failures and expiries in base 36, which the scripts read and count; `depth` in base 36. A URL on its host or on
 `www.` there leaves them out: `/…` https, `-/…` http, `+/…` https with `www.`, `*/…` http with `www.`. `more`: JSON, empty for a plain
 link: `h` redirects behind it, `c` their URL keys in hexadecimal, `u` the URL that began them, `s` 1 or 2 for
-the other spelling of a URL that failed, `r` a Scrapy request that is more than a plain GET.
+the other spelling of a URL that failed, `r` a Scrapy request that is more than a plain GET, `a` 1 for a page that was due
+(lua/due.lua).
 """
 
 from __future__ import annotations
@@ -76,6 +77,8 @@ def encode(entry: Entry, host: str) -> bytes:
         more["s"] = entry.sibling
     if entry.request:
         more["r"] = entry.request
+    if entry.again:
+        more["a"] = 1
     text = "\t".join(
         (
             f"{entry.priority}{_DIGITS[min(entry.failures, 35)]}{_DIGITS[min(entry.expiries, 35)]}",
@@ -107,10 +110,10 @@ def decode(data: bytes, host: str) -> Entry:
     if not isinstance(more, dict):
         raise ValueError("not an entry")
     request, chain, hops, found_as = more.get("r", {}), more.get("c", []), more.get("h", 0), more.get("u", "")
-    sibling = more.get("s", 0)
+    sibling, again = more.get("s", 0), more.get("a", 0)
     if not (isinstance(request, dict) and isinstance(chain, list) and isinstance(hops, int) and isinstance(found_as, str)):
         raise ValueError("not an entry")
-    if sibling not in (0, 1, 2) or not all(isinstance(key, str) for key in chain):
+    if sibling not in (0, 1, 2) or again not in (0, 1) or not all(isinstance(key, str) for key in chain):
         raise ValueError("not an entry")
     return Entry(
         url=url,
@@ -124,4 +127,5 @@ def decode(data: bytes, host: str) -> Entry:
         failures=int(head[1], 36),
         expiries=int(head[2], 36),
         request=request,
+        again=again == 1,
     )

@@ -12,8 +12,10 @@ from ..errors import FrontierError
 from .frontier import Frontier
 from .keys import crawl_key
 
+DAYS = 100  # no page is due later (policy/recrawl.py)
 ENTRIES_AT_ONCE = 1000  # moved or brought back in one step
 _ENTRY = re.compile(rb"\d[0-9a-z][0-9a-z]\t")
+_LATER = re.compile(r"later:(\d{1,6})")
 _INLINE = re.compile(rb"[^\t]+\t\d+\t\d[0-9a-z][0-9a-z]\t")
 
 
@@ -97,6 +99,16 @@ class ColdQueues:
         """From which length on a queue is long. Returns the length before."""
         return int(await self._frontier.step("spill", p, "tune", long_entries))
 
+    async def look_for_days(self, p: int, first_day: int, least: int) -> None:
+        """Lists of pages that are due on the days from one on, with so many keys, become chores."""
+        queues = [f"later:{first_day + n}" for n in range(DAYS)]
+        parts = [self._frontier.key(p, queue + part) for queue in queues for part in ("", ":tail")]
+        sizes = await self._read(*(("LLEN", key) for key in parts))
+        long = [queue for queue, head, tail in zip(queues, sizes[::2], sizes[1::2], strict=True) if max(head or 0, tail or 0) >= least]
+        if long:
+            chores = partial(cast(Any, self._frontier.redis.zadd), self._frontier.key(p, "chores"), dict.fromkeys(long, 0), nx=True)
+            await self._frontier.patiently(chores)
+
     async def look_for_long(self, p: int, cursor: int, long_entries: int) -> int:
         """Looks at some park lists for long ones; returns the cursor to go on with, 0 at the end."""
         redis = self._frontier.redis
@@ -147,8 +159,16 @@ class ColdQueues:
         return False
 
 
+def day_of(queue: str) -> int | None:
+    """Days since 1970, of a list of pages that are due in days."""
+    found = _LATER.fullmatch(queue)
+    return int(found[1]) if found else None
+
+
 def urls_in(queue: str, entries: Sequence[bytes]) -> int:
-    """Entries of ours that hold a URL: a host token may be without."""
+    """Entries of ours that hold a URL that is pending: a host token may be without, a page that is due is none."""
+    if day_of(queue) is not None:
+        return 0
     pattern = _INLINE if queue.startswith("front:") else _ENTRY
     return sum(1 for entry in entries if pattern.match(entry))
 

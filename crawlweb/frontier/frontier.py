@@ -10,6 +10,7 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -29,18 +30,19 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ..errors import ConfigError, FrontierError, FrontierFull
-from ..records import Entry, boottime
-from . import codec, scripts
+from ..records import Entry, PageRecord, boottime
+from . import codec, pages, scripts
 from .journal import Journal
 from .keys import ip_shard_key, ip_shard_of, ip_shards, partition_of, partition_prefix
 from .kinds import refuse_foreign_crawl, refuse_foreign_partitions
 from .outage import Outage
-from .rows import Counts, KeptRobots, Lease, Limits, Link, Outcome, Override, ms
+from .rows import Counts, Due, KeptRobots, Lease, Limits, Link, Outcome, Override, error_pages, ms
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 REQUEUED_AT_ONCE = 100
+RECORDS_AT_ONCE = 200
 QUEUES_AT_ONCE = 4
 TOLD_AT_ONCE = 16  # partitions
 CALM_S = 5.0  # nobody leases so long after a server has changed, nor reclaims after it was silent
@@ -64,6 +66,27 @@ return out
 def _number(text: bytes | None) -> int:
     """0 for what is none."""
     return int(text) if text and text.isdigit() and len(text) < 16 else 0
+
+
+def _packed_page(outcome: Outcome, record: PageRecord) -> tuple[bytes, bytes] | None:
+    """None for what cannot be kept: the lease ends all the same."""
+    lease, key = outcome.lease, outcome.record_key
+    try:
+        if len(key) != pages.KEY_BYTES:
+            raise ValueError(f"a key of {len(key)} bytes")
+        return key, pages.encode(record, lease.host, lease.entry.priority, lease.entry.depth)
+    except ValueError as e:
+        logger.warning("No record is kept of a page: %s", e)
+        return None
+
+
+def _record(data: object, host: str | None = None) -> PageRecord | None:
+    """None for what is none, or another host's."""
+    with contextlib.suppress(ValueError, TypeError):
+        of, record = pages.decode(cast(bytes, data))
+        if host in (None, of):
+            return record
+    return None
 
 
 def _shown(rows: Iterable[bytes], host: str) -> Iterable[tuple[bytes, str]]:
@@ -257,7 +280,7 @@ class Frontier:
         if queues and self.see_to:
             self.see_to(partition, [queue.decode(errors="replace") for queue in queues])
         leases = []
-        for token, host_bytes, data, wait_ms, failures, trouble_ms, shown, flags in rows:
+        for token, host_bytes, data, wait_ms, failures, trouble_ms, shown, flags, errors in rows:
             try:
                 host = host_bytes.decode()
                 entry = codec.decode(data, host)
@@ -270,6 +293,7 @@ class Frontier:
             lease = Lease(token.decode(), partition, host, entry, received + wait_ms / 1000, sent + limits.lease_s, failures, trouble_s)
             lease.shown = tuple(_shown(shown, host))
             lease.origin_has_pages, lease.has_permission, lease.others_have_pages = bool(flags & 1), bool(flags & 2), bool(flags & 4)
+            lease.error_shapes, lease.has_real_errors, lease.probed_at = error_pages(errors)
             leases.append(lease)
         if leases and self.run_of(partition) != run:  # the server changed under the call, and did not know it
             await self.complete(partition, [Outcome(lease, "l") for lease in leases])
@@ -285,8 +309,10 @@ class Frontier:
             age = -1 if o.ended is None else max(0, ms(now - o.ended) - GUARD_MS)
             latency = -1 if o.latency_s is None else ms(o.latency_s)
             arg = o.arg if o.arg is not None else False
-            return [o.lease.token, o.lease.host, o.way, age, latency, ms(o.wait_s), arg, o.robots or False, o.signs() or False]
+            page = records.get(id(o), False)
+            return [o.lease.token, o.lease.host, o.way, age, latency, ms(o.wait_s), arg, o.robots or False, o.signs() or False, page]
 
+        records = {id(o): page for o in outcomes if o.record and (page := _packed_page(o, o.record))}
         async with self._locks["complete", partition]:
             number = next(self._numbers)
 
@@ -300,6 +326,74 @@ class Frontier:
         self._answered(partition)
         self._journal.add(partition, boottime(), outcomes)
         return answer.decode()
+
+    # -- page records (lua/records.lua) ------------------------------------------------------------------------------------------------
+
+    async def packed_records(self, partition: int, keys: Sequence[bytes]) -> list[bytes | None]:
+        """As they stand in Redis, by keys of `record_key`. Those of pages that are due in days may be in chunks: None."""
+        found: list[bytes | None] = []
+        for first in range(0, len(keys), RECORDS_AT_ONCE):
+            some = keys[first : first + RECORDS_AT_ONCE]
+            recall = partial(scripts.run, self.redis, "recall", self.key(partition, "ctr"), self.worker, 0, "get", *some)
+            answer = await self.patiently(recall)
+            found += [data if isinstance(data, bytes) else None for data in msgpack.unpackb(answer, raw=True)]
+        return found
+
+    async def records(self, partition: int, keys: Sequence[bytes]) -> list[PageRecord | None]:
+        return [_record(data) for data in await self.packed_records(partition, keys)]
+
+    async def records_of(self, places: Sequence[tuple[int, bytes]]) -> list[PageRecord | None]:
+        """Of pages, by partition and key."""
+        by_partition: dict[int, list[bytes]] = defaultdict(list)
+        for partition, key in places:
+            by_partition[partition].append(key)
+        answers = await asyncio.gather(*(self.records(p, keys) for p, keys in by_partition.items()))
+        rows = {p: iter(records) for p, records in zip(by_partition, answers, strict=True)}
+        return [next(rows[partition]) for partition, _ in places]
+
+    async def record(self, host: str, key: bytes) -> PageRecord | None:
+        """`key`: URL key, or its first 8 bytes."""
+        (data,) = await self.packed_records(self.partition_of(host), [pages.record_key(key)])
+        return _record(data, host)
+
+    async def make_alias(self, host: str, key: bytes, canonical: str, kind: str) -> bool:
+        """The record of a page says from now on that it is an alias of another. `kind`: `duplicate` or `near_duplicate`. False: there is
+        no record, or it changed at this moment."""
+        p, short = self.partition_of(host), pages.record_key(key)
+        (data,) = await self.packed_records(p, [short])
+        record = _record(data, host)
+        if data is None or record is None:
+            return False
+        try:
+            alias = pages.repacked(data, replace(record, canonical=canonical, flags=record.flags | {kind}))
+        except ValueError:
+            return False
+        return bool(int(await self.step("recall", p, "swap", short + data[:8] + alias)))
+
+    async def find_record(self, key: bytes) -> tuple[str, PageRecord] | None:
+        """(host, record): looked for in all partitions."""
+        for first in range(0, self.partitions, 32):
+            some = range(first, min(first + 32, self.partitions))
+            for rows in await asyncio.gather(*(self.packed_records(p, [pages.record_key(key)]) for p in some)):
+                with contextlib.suppress(ValueError, TypeError):
+                    return pages.decode(cast(bytes, rows[0]))
+        return None
+
+    async def drop_records(self, partition: int, rows: Sequence[tuple[bytes, bytes]]) -> int:
+        """(key, record) of what is in a chunk now: what has not changed since leaves Redis. How many."""
+        heads = [key + data[:8] for key, data in rows]
+        return sum(
+            [
+                int(await self.step("recall", partition, "drop", *heads[first : first + RECORDS_AT_ONCE]))
+                for first in range(0, len(heads), RECORDS_AT_ONCE)
+            ]
+        )
+
+    async def due(self, partition: int, most: int = 100) -> Due:
+        """Puts pages whose time has come into their hosts' queues (lua/due.lua); FrontierFull."""
+        answer = await self.step("due", partition, most, can_wait=True)
+        queued, stale, more = msgpack.unpackb(answer)
+        return Due(queued, stale, bool(more))
 
     async def renew(self, leases: Iterable[Lease]) -> list[Lease]:
         """Makes leases last `lease_s` from now; returns those that are gone."""
@@ -463,6 +557,10 @@ class Frontier:
             for size in (counters, *sizes):
                 if isinstance(size, Exception) and not str(size).startswith("WRONGTYPE"):
                     raise FrontierError(str(size)) from size
+            if sizes[-1] and not any(sizes[:-1]):  # only pages that are due in days may have a part on disk: they are not pending
+                (queues,) = await self.at_once(("HKEYS", self.key(partition, "tails")))
+                if isinstance(queues, list):
+                    sizes[-1] = sum(not queue.startswith(b"later:") for queue in queues)
             # A key of another type hides what is there until a step has moved it aside: not known to be empty.
             return _number(enqueued), _number(done), sum(size if isinstance(size, int) else 1 for size in sizes)
 
@@ -471,14 +569,16 @@ class Frontier:
             rows += await asyncio.gather(*(one(p) for p in range(first, min(first + 32, self.partitions))))
         return Counts(*(sum(column) for column in zip(*rows, strict=True)))
 
-    async def audit(self, tokens_in_chunks: Callable[[int], Awaitable[dict[str, str] | None]] | None = None) -> dict[str, Any]:
+    async def audit(
+        self, tokens_in_chunks: Callable[[int], Awaitable[dict[str, str] | None]] | None = None, repair: bool = False
+    ) -> dict[str, Any]:
         """Counts all partitions by state (lua/audit.lua). Reads everything: for tests and repairs, with no worker running.
         `tokens_in_chunks`: host → serial of its token, of a partition; without it, a host whose token is nowhere else counts as waiting
-        in a chunk."""
+        in a chunk. `repair`: pages that are due and in no list are put into theirs again."""
         total: dict[str, Any] = defaultdict(int, what=[])
         for p in range(self.partitions):
             tokens = None if tokens_in_chunks is None else await tokens_in_chunks(p)
-            answer = await self.step("audit", p, b"" if tokens is None else msgpack.packb(tokens, use_bin_type=False))
+            answer = await self.step("audit", p, b"" if tokens is None else msgpack.packb(tokens, use_bin_type=False), int(repair))
             for name, value in msgpack.unpackb(answer, unicode_errors="replace").items():
                 if name == "what":
                     total["what"] += list(value)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
-from ..records import Entry
+from ..records import Entry, PageRecord, WarcRef
 
 MAX_ERROR_CHARS = 120
+MAX_TYPE_CHARS = 100
+_ERROR_PAGE_BYTES, _ERROR_PAGES_MOST = 9, 6
 _ONE_LINE = re.compile(r"[\x00-\x1f\x7f]+")
 NORMAL, EXACT, UNCHECKED = 0, 10, 20  # how a link is tested: the seen-set, the exact set (what must not be missed), not at all
 
@@ -45,6 +48,9 @@ class Lease:
     shown: tuple[tuple[bytes, str], ...] = ()
     origin_has_pages: bool = False  # has had some
     others_have_pages: bool = False  # other origins of the host have, or may have: it is hardly known
+    error_shapes: tuple[bytes, ...] = ()  # of known error pages of the host (content/soft_404.py)
+    has_real_errors: bool = False  # some of them came with status 404 or 410
+    probed_at: float = 0.0  # Unix time, to the hour, of the last request for a path that cannot be there; 0: none
     has_permission: bool = False  # an override allows its host less than the minimum delay
     is_gone: bool = False  # it ran out, and somebody else may have the URL
 
@@ -102,6 +108,50 @@ GOOD_PAGE = PageSeen()
 
 
 @dataclass(frozen=True, slots=True)
+class PageEvent:
+    """A page was fetched, and its response is stored. `url`: what was fetched; `fetched_at`: Unix time; `changed`: since the last fetch,
+    None: there was none, or it is not known; `duplicate_of`: URL, "": of none."""
+
+    url: str
+    url_key: bytes
+    status: int
+    fetched_at: float
+    warc: WarcRef | None = None
+    fingerprint: str = ""  # 16 hex digits
+    changed: bool | None = None
+    duplicate_of: str = ""
+    soft_404: bool = False
+    content_type: str = ""  # as the header says
+
+    @property
+    def id(self) -> str:
+        """The same whenever this fetch is told of; another fetch of the page has another."""
+        return f"{self.url_key.hex()}-{ms(self.fetched_at)}"
+
+    def fields(self, worker: str) -> list[bytes]:
+        """Names and values for XADD, always the same names in the same order: a stream keeps those once (docs/extending.md)."""
+        warc = self.warc
+        values = {
+            "id": self.id,
+            "type": "page.fetched",
+            "url": self.url,
+            "url_key": self.url_key.hex(),
+            "status": self.status,
+            "warc_file": warc.file if warc else "",
+            "warc_offset": warc.offset if warc else "",
+            "warc_length": warc.length if warc else "",
+            "fingerprint": self.fingerprint,
+            "changed": "" if self.changed is None else int(self.changed),
+            "duplicate_of": self.duplicate_of,
+            "soft_404": int(self.soft_404),
+            "content_type": self.content_type[:MAX_TYPE_CHARS],
+            "fetched_at": datetime.fromtimestamp(self.fetched_at, timezone.utc).isoformat(),
+            "worker": worker,
+        }
+        return [str(part).encode(errors="replace") for pair in values.items() for part in pair]
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """How a lease ended: a row of lua/complete.lua. `ended`: boottime of the end of the request, None if nothing was sent."""
 
@@ -118,7 +168,11 @@ class Outcome:
     pushed_back: PushedBack | None = None
     stale_robots: tuple[str, float] | None = None  # origin; seconds that the copy of its robots.txt still holds
     page: PageSeen | None = None
+    error_pages: bytes = b""  # found on the host: `real_error` or `probed`
     error: str = field(default="", compare=False)  # in words, for the dead letter
+    record: PageRecord | None = None  # of the page, kept in the step that ends the lease
+    record_key: bytes = b""  # pages.record_key of its URL key
+    event: PageEvent | None = field(default=None, compare=False)  # published before the lease ends (outbox.py)
 
     def signs(self) -> dict[str, object] | None:
         signs: dict[str, object] = {}
@@ -137,10 +191,40 @@ class Outcome:
             signs["h"] = self.robots_hop
         if self.stale_robots:
             signs["s"] = (self.stale_robots[0], ms(self.stale_robots[1]))
+        if self.error_pages:
+            signs["x"] = self.error_pages
         if self.page is not None:
             g = self.page.rest
             signs["k"] = 0 if g is None else (ms(g.first_s), ms(g.most_s), -1 if g.give_up_s is None else ms(g.give_up_s), ms(g.dead_s))
         return signs or None
+
+
+def real_error(shape: bytes) -> bytes:
+    """Of a page of status 404 or 410, as the host's record has it (lua/host.lua: e). `shape`: 8 bytes."""
+    return b"g" + shape
+
+
+def probed(unix_s: float, shape: bytes = b"", is_real: bool = False) -> bytes:
+    """That a host was probed; `shape`: of what it answered, b"": of nothing that can be told again."""
+    return b"t%08d" % (unix_s / 3600) + (b"pg"[is_real : is_real + 1] + shape if shape else b"")
+
+
+def error_pages(text: bytes) -> tuple[tuple[bytes, ...], bool, float]:
+    """Shapes, whether one is of a real error, Unix time of the last probe. Of what is not ours nothing is left."""
+    rows = [text[i : i + _ERROR_PAGE_BYTES] for i in range(0, len(text), _ERROR_PAGE_BYTES)]
+    if len(text) % _ERROR_PAGE_BYTES or len(rows) > _ERROR_PAGES_MOST:
+        return (), False, 0.0
+    shapes = tuple(row[1:] for row in rows if row[:1] in (b"g", b"p"))
+    probed_at = max((3600.0 * int(row[1:]) for row in rows if row[:1] == b"t" and row[1:].isdigit()), default=0.0)
+    return shapes, any(row[:1] == b"g" for row in rows), probed_at
+
+
+class Due(NamedTuple):
+    """`queued`: pages; `stale`: keys that counted no more; `more`: there is more to do at once."""
+
+    queued: int
+    stale: int
+    more: bool
 
 
 class KeptNow(NamedTuple):

@@ -12,7 +12,10 @@ from typing import Any, cast
 from redis.asyncio import Redis
 from redis.exceptions import NoScriptError
 
-STEPS = ("enqueue", "lease", "complete", "renew", "hold", "audit", "override", "requeue", "spill", "peek", "ip", "starts", "pages", "typed")
+STEPS = (
+    *("enqueue", "lease", "complete", "renew", "hold", "audit", "override", "requeue", "spill", "due", "recall", "peek"),
+    *("ip", "starts", "pages", "events", "near", "typed"),  # outside the partitions
+)
 
 
 @cache

@@ -1,23 +1,41 @@
 """Next to the downloader: every response, whatever its status, into the WARC store; every outcome to the scheduler.
 
-A response goes on to other middlewares and the spider only after its bytes are with the kernel.
+A page is analysed before it is stored, so that the store can tell its links. It goes on to other middlewares and the spider only after its
+bytes are with the kernel.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from ..errors import StoreError
-from ..outcome import Sent
+from scrapy.http import HtmlResponse, TextResponse
+
+from ..analysis import Kind, Task
+from ..content.feed import is_feed
+from ..contents import Content, Headers
+from ..errors import FetchError, StoreError
+from ..outcome import Sent, Verdict
 from ..records import Fetch
-from ..scheduler import Scheduler
+from ..scheduler import Scheduler, header_of
 
 if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.crawler import Crawler
     from scrapy.http import Response
     from typing_extensions import Self
+
+
+def task_of(response: Response) -> Task:
+    """What a response gives to be analysed."""
+    content_type = header_of(response, "Content-Type") or ""
+    kind: Kind = "other"
+    if isinstance(response, TextResponse):
+        is_html = isinstance(response, HtmlResponse) and not is_feed(content_type, response.body)
+        kind = "html" if is_html else "feed" if is_feed(content_type, response.body) else "text"
+    links, robots = (tuple(v.decode("latin-1") for v in response.headers.getlist(name)) for name in ("Link", "X-Robots-Tag"))
+    return Task(response.url, response.body, kind, content_type, links, robots)
 
 
 class StoreMiddleware:
@@ -43,17 +61,42 @@ class StoreMiddleware:
                 self._inc("requests")
             return request
         if fetch is not None:
+            content, fault = await self._content(request, response, fetch, verdict)
             try:
-                request.meta["crawlweb_warc"] = await scheduler.crawl.store.append(fetch)
+                about = scheduler.crawl.contents.about(content) if content else None
+                warc = request.meta["crawlweb_warc"] = await scheduler.crawl.store.append(fetch, about)
             except StoreError as e:
                 scheduler.failed(request, e, sent)
                 return request
             request.meta["crawlweb_fetched_at"] = datetime.fromtimestamp(fetch.fetched_at, timezone.utc).isoformat()
-            self._count(fetch, response, page=not job.robots_url)
+            self._count(fetch, response, page=not job.robots_url and not job.is_probe)
             if job.lease.host not in self._hosts:
                 self._hosts.add(job.lease.host)
                 self._inc("hosts")
+            if fault is not None:
+                if scheduler.failed(request, fault, sent):
+                    raise fault
+                return request
+            if content is not None:
+                request.meta["crawlweb_content"] = content
+                if not job.is_late:
+                    headers = Headers(*(header_of(response, name) or "" for name in ("Content-Type", "ETag", "Last-Modified")))
+                    outcome = scheduler.crawl.contents.outcome(content, verdict.outcome, fetch, warc, headers)
+                    verdict = replace(verdict, outcome=outcome)
         return response if scheduler.answered(request, verdict) else request
+
+    async def _content(
+        self, request: Request, response: Response, fetch: Fetch, verdict: Verdict
+    ) -> tuple[Content | None, FetchError | None]:
+        """Of a page; nothing of other responses. What keeps it from being analysed does not keep it from being stored."""
+        if not verdict.is_page:
+            return None, None
+        job = self._scheduler.job_of(request)
+        assert job is not None
+        try:
+            return await self._scheduler.crawl.contents.of(task_of(response), job.lease, fetch.fetched_at), None
+        except FetchError as e:
+            return None, e
 
     def process_exception(self, request: Request, exception: Exception) -> Request | None:
         scheduler = self._scheduler

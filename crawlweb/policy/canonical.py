@@ -136,17 +136,22 @@ class Canonicalizer:
 
     def targets(self, hrefs: Iterable[str], base: str, encoding: str = "utf-8") -> list[Target]:
         """The links of a page, each key once, in document order. `encoding`: the page's, a codec of Python's."""
-        parsed_base = self._base(base)
+        return [target for _, target in self.links(hrefs, base, encoding)]
+
+    def links(self, hrefs: Iterable[str], base: str, encoding: str = "utf-8") -> list[tuple[str, Target]]:
+        """As `targets`, each with the first href that leads there."""
+        parsed_base, hrefs = self._base(base), list(hrefs)
+        spelt = hrefs
         if encoding != "utf-8" and not encoding.startswith(("utf-16", "utf-32")):
-            hrefs = [_in_encoding(href, encoding) for href in hrefs]
-        found: dict[bytes, Target] = {}
-        for href in hrefs:
+            spelt = [_in_encoding(href, encoding) for href in hrefs]
+        found: dict[bytes, tuple[str, Target]] = {}
+        for href, spelling in zip(hrefs, spelt, strict=True):
             try:
-                target = self._target(href, parsed_base)
+                link = href, self._target(spelling, parsed_base)
             except ValueError:
                 self.invalid += 1
                 continue
-            if found.setdefault(target.key, target) is not target:
+            if found.setdefault(link[1].key, link) is not link:
                 self.repeated += 1
         return list(found.values())
 

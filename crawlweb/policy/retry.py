@@ -63,6 +63,7 @@ FAILURES = {
     "http_503": Failure("the server is overloaded or closed", url=HALF_AN_HOUR, url_tries=4, origin=Wait(5, 3600), struggling=True),
     "http_5xx": Failure("server error", url=HALF_AN_HOUR, url_tries=4, origin=Wait(2, 600), struggling=True),
     "private_address": Failure("the name leads to an address that is not public"),
+    "parser_died": Failure("the page ended the process that analysed it", url=HALF_AN_HOUR, url_tries=2),
     "no_outcome": Failure("the request ended without a response or an error", url=Wait(5, 3600), url_tries=3),
     "error": Failure("an exception that is not in this table", url=HALF_AN_HOUR, url_tries=3),
 }

@@ -32,7 +32,9 @@ from crawlweb.frontier.rows import Limits, Link, OriginFailed, Outcome, Override
 from crawlweb.frontier.server import PrivateServer
 from crawlweb.policy.canonical import url_key
 from crawlweb.policy.hosts import SUFFIX_LIST_ID, host_of
-from crawlweb.records import Entry, boottime
+from crawlweb.records import Entry, PageRecord, PageVersion, WarcRef, boottime
+from crawlweb.spill import Spill
+from crawlweb.store.chunks import ChunkStore
 
 T = TypeVar("T")
 ROOT = Path(__file__).resolve().parents[2]
@@ -492,6 +494,74 @@ def test_memory_shows_each_kind_of_key_and_what_a_url_costs(crawl: Crawl) -> Non
         assert found["kinds"]["park:<host>"]["keys"] == pytest.approx(9)
         assert found["servers"][0]["policy"] == "noeviction"
         assert found["page_record"] is None
+
+
+PAGE = PageRecord(
+    url="https://a.org/x",
+    fetched_at=1_700_000_000.0,
+    status=200,
+    content_hash=b"12345678",
+    fingerprint=255,
+    etag='"e"',
+    fetches=3,
+    changes=0b10,
+    first_seen=1_600_000_000.0,
+    interval_s=86_400.0,
+    next_at=1_700_086_400.0,
+    warc=WarcRef("crawlweb-20231114221320000-w-00001.warc.gz", 5, 7),
+    flags=frozenset({"noindex"}),
+    versions=(PageVersion(1_600_000_000.0, b"abcdefgh"),),
+)
+
+
+def keep_page(crawl: Crawl) -> None:
+    async def work(frontier: Frontier) -> None:
+        await enqueue(frontier, PAGE.url)
+        await fetch(frontier, "a.org", record=PAGE, record_key=url_key(PAGE.url)[:8])
+
+    crawl.do(work)
+
+
+def test_a_page_is_shown_by_any_spelling_of_its_url(crawl: Crawl) -> None:
+    keep_page(crawl)
+    (found,) = crawl.json("page", "HTTPS://A.org:443/x#y")
+    assert (found["url"], found["host"], found["content_hash"], found["fingerprint"]) == (
+        PAGE.url,
+        "a.org",
+        b"12345678".hex(),
+        "00000000000000ff",
+    )
+    assert (found["flags"], found["warc"]["offset"], found["versions"][0]["content_hash"]) == (["noindex"], 5, b"abcdefgh".hex())
+    lines = {line.split()[0]: line.split(maxsplit=1)[1] for line in crawl.says("page", PAGE.url).splitlines()}
+    assert lines["changed"] == "1 of the last 2 times"
+    assert lines["stored"] == "crawlweb-20231114221320000-w-00001.warc.gz, 7 B at 5"
+    (memory,) = crawl.json("memory")
+    assert 100 < memory["page_record"] < 1_000  # alone in its bucket
+
+
+def test_a_page_that_is_due_in_days_is_found_on_disk(crawl: Crawl, tmp_path: Path) -> None:
+    keep_page(crawl)
+    store = ChunkStore(str(tmp_path), "ab12")
+    store.create()
+
+    async def put_away(frontier: Frontier) -> None:
+        await Meta(frontier).agree({"spill": "ab12"}, {})
+        p, key = frontier.partition_of("a.org"), url_key(PAGE.url)[:8]
+        (data,) = await frontier.packed_records(p, [key])
+        assert data
+        await frontier.redis.rpush(frontier.key(p, "later:40000"), b"12345678", key, b"87654321")  # type: ignore[misc]
+        spill = Spill(frontier, store, chunk_entries=40, count=lambda *_: None, run=lambda work: work.close())
+        await spill.balance(p, "later:40000")
+        assert await frontier.packed_records(p, [key]) == [None]
+
+    crawl.do(put_away)
+    result = crawl.call("page", PAGE.url, "--json", CRAWLWEB_SPILL_URL=str(tmp_path))
+    assert json.loads(result.stdout)["url"] == PAGE.url
+
+
+def test_a_page_that_was_not_fetched_is_not_found(crawl: Crawl) -> None:
+    assert crawl.call("page", "https://b.org/").exit_code == 1
+    assert crawl.call("page", "mailto:x").exit_code == 2
 
 
 def test_a_full_redis_takes_an_operator_s_word_and_tells_what_it_holds(crawl: Crawl) -> None:

@@ -11,9 +11,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from crawlweb.content import soft_404
+from crawlweb.content.page import parse_page
 from crawlweb.errors import FetchError, FrontierError, LeaseExpired, StoreError
-from crawlweb.frontier.rows import GOOD_PAGE, NORMAL, UNCHECKED, KeptNow, Lease, Link, OriginFailed, Outcome, PageSeen, PushedBack, Refused
-from crawlweb.job import Job, robots_request, robots_requested
+from crawlweb.frontier.rows import (
+    GOOD_PAGE,
+    NORMAL,
+    UNCHECKED,
+    KeptNow,
+    Lease,
+    Link,
+    OriginFailed,
+    Outcome,
+    PageSeen,
+    PushedBack,
+    Refused,
+    error_pages,
+)
+from crawlweb.job import Job, check_probe, probe_request, robots_request, robots_requested
 from crawlweb.outcome import GONE, REDIRECTS, SITEMAPS_MOST, STALE_S, STORE_FULL_WAIT_S, Judge, Sent, Verdict, redirected
 from crawlweb.policy import robots
 from crawlweb.policy.canonical import Canonicalizer
@@ -96,12 +111,13 @@ def answer(
     location: str | None = None,
     retry_after: str | None = None,
     date: str | None = None,
+    content_type: str | None = None,
     body: bytes | None = b"",
     by: Judge | None = None,
     follow: bool = True,
 ) -> Verdict:
-    values = {"Location": location, "Retry-After": retry_after, "Date": date}
-    return (by or judge()).response(j, status, values.__getitem__, body, SENT, follow)
+    values = {"Location": location, "Retry-After": retry_after, "Date": date, "Content-Type": content_type}
+    return (by or judge()).response(j, status, values.get, body, SENT, follow)
 
 
 def told(outcome: Outcome) -> tuple[str, float, Any]:
@@ -325,6 +341,7 @@ FIRST: dict[str, tuple[Told, tuple[float, float, int | None, bool, bool] | None]
     "http_503": (("r", 10, (4, "http_503")), (5, 3600, None, True, False)),
     "http_5xx": (("r", 10, (4, "http_5xx")), (2, 600, None, True, False)),
     "private_address": (("x", 0, "private_address"), None),
+    "parser_died": (("r", 10, (2, "parser_died")), None),
     "no_outcome": (("r", 5, (3, "no_outcome")), None),
     "error": (("r", 10, (3, "error")), None),
 }
@@ -1368,3 +1385,107 @@ def test_who_gives_up_at_once_waits_for_no_retry_after_with_an_old_copy(give_up_
     outcome = answer(robots_job(stale=robots.Answer("allow")), 503, retry_after="86400", by=judge(give_up_s)).outcome
     assert outcome.wait_s == 0
     assert outcome.failed is None
+
+
+# -- error pages of hosts --------------------------------------------------------------------------------------------------
+
+SAILED = b"<title>The ferry has sailed</title><p>Somebody must have left this pier long before you came along."
+PROBE_URL = "https://example.com/0123456789abcdef"
+
+
+def probe(**more: Any) -> Job:
+    return job(PROBE_URL, request=probe_request(), **more)
+
+
+def shapes(verdict: Verdict) -> tuple[bytes, ...]:
+    return error_pages(verdict.outcome.error_pages)[0]
+
+
+@pytest.mark.parametrize("status", [404, 410])
+def test_the_host_is_told_the_shape_of_a_page_that_is_not_there(status: int) -> None:
+    verdict = answer(job(), status, body=SAILED)
+    found, is_real, probed_at = error_pages(verdict.outcome.error_pages)
+    assert (len(found), is_real, probed_at) == (1, True, 0.0)
+    assert soft_404.is_like(parse_page(SAILED, PROBE_URL), PROBE_URL, found)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "content_type"),
+    [
+        (200, SAILED, None),
+        (403, SAILED, None),
+        (404, b"", None),
+        (404, None, None),
+        (404, b"<title>404</title>Not Found", None),
+        (404, SAILED + b" " * 200_000, None),
+        (404, SAILED, "text/plain"),
+        (404, SAILED, "application/json"),
+    ],
+)
+def test_other_answers_have_none_to_tell(status: int, body: bytes | None, content_type: str | None) -> None:
+    assert answer(job(), status, body=body, content_type=content_type).outcome.error_pages == b""
+
+
+def test_a_missing_page_whose_other_spelling_is_tried_is_one_of_the_host_too() -> None:
+    verdict = answer(job(origin_has_pages=True), 404, body=SAILED)
+    assert verdict.stat == "siblings"
+    assert len(shapes(verdict)) == 1
+
+
+def test_of_a_host_whose_error_page_is_known_one_in_sixteen_is_looked_at() -> None:
+    known = shapes(answer(job(), 404, body=SAILED))
+    other = b"<title>Nobody here</title><p>This house has been empty for many years, says the neighbour."
+    by, told_new = judge(rng=random.Random(3)), 0
+    for _ in range(800):
+        j = job()
+        j.lease.error_shapes = known
+        assert answer(j, 404, body=SAILED, by=by).outcome.error_pages == b"", "known"
+        told_new += bool(shapes(answer(j, 404, body=other, by=by)))
+    assert 30 <= told_new <= 75
+
+
+@pytest.mark.parametrize(("status", "is_real"), [(200, False), (404, True), (410, True)])
+def test_what_a_probe_gets_is_an_error_page_of_the_host_and_no_page(status: int, is_real: bool) -> None:
+    verdict = answer(probe(), status, body=SAILED)
+    assert told(verdict.outcome) == ("d", 0, None)
+    assert (verdict.is_page, verdict.is_last, verdict.link, verdict.stat) == (False, False, None, "probes")
+    found, has_real, probed_at = error_pages(verdict.outcome.error_pages)
+    assert (len(found), has_real, probed_at) == (1, is_real, NOW // 3600 * 3600)
+
+
+@pytest.mark.parametrize(
+    ("status", "location", "body"), [(301, "/", b""), (302, "/login", SAILED), (403, None, SAILED), (204, None, b""), (200, None, None)]
+)
+def test_a_probe_that_brings_no_error_page_is_remembered_and_followed_nowhere(
+    status: int, location: str | None, body: bytes | None
+) -> None:
+    verdict = answer(probe(), status, location=location, body=body)
+    assert (told(verdict.outcome)[0], verdict.is_page, verdict.is_last, verdict.link) == ("d", False, False, None)
+    assert error_pages(verdict.outcome.error_pages) == ((), False, NOW // 3600 * 3600)
+
+
+@pytest.mark.parametrize("status", [429, 500, 503, 999])
+def test_a_probe_is_not_tried_again_but_its_host_is_heard(status: int) -> None:
+    verdict, page = answer(probe(), status), answer(job(), status)
+    assert (told(verdict.outcome), verdict.is_last) == (("d", 0, None), False)
+    assert trouble(verdict.outcome) == trouble(page.outcome)
+
+
+def test_a_probe_of_an_origin_in_trouble_waits_as_all_its_urls_do() -> None:
+    error = FetchError("connect_refused")
+    assert judge().failure(probe(), error, SENT).outcome.way == judge().failure(job(), error, SENT).outcome.way
+
+
+def test_the_robots_txt_that_a_probe_waits_for_is_no_probe() -> None:
+    j = probe()
+    j.robots_url = "https://example.com/robots.txt"
+    assert not j.is_probe
+    assert answer(j, 200, body=b"User-agent: *").outcome.way == "l"
+
+
+@pytest.mark.parametrize("request_fields", [{"probe": 2}, {"probe": "1"}, {"probe": 1, "method": "POST"}, {"probe": None}])
+def test_a_probe_that_is_not_ours_is_refused(request_fields: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="not a probe"):
+        check_probe(request_fields)
+    check_probe({})
+    check_probe(probe_request())

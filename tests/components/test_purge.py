@@ -184,6 +184,7 @@ def test_what_cannot_be_a_crawls_name_is_refused(crawl: Crawl, name: str) -> Non
 
 def test_every_kind_of_key_is_known_as_the_crawls() -> None:
     prefixes = {"partition": keys.partition_prefix("a.b", 63), "crawl": keys.crawl_key("a.b", ""), "addresses": keys.ip_shard_key("a.b", 3)}
+    prefixes["fingerprints"] = keys.near_shard_key("a.b", 3)
     prefixes["starts"] = f"{beside('a:start_urls', 'a.b')}batch:w:1"
     assert {key.scope for key in KEYS} == set(prefixes)
     assert all(is_key_of("a.b", prefix) and not is_key_of("axb", prefix) and not is_key_of("a", prefix) for prefix in prefixes.values())

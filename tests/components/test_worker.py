@@ -20,11 +20,25 @@ from crawlweb import end, outbox, rulebook
 from crawlweb import worker as module
 from crawlweb.errors import FrontierError
 from crawlweb.frontier import memory
+from crawlweb.frontier.events import EVENT_BATCH, Events
 from crawlweb.frontier.frontier import Frontier
 from crawlweb.frontier.keys import partition_of
 from crawlweb.frontier.meta import Meta
-from crawlweb.frontier.rows import EXACT, NORMAL, UNCHECKED, Counts, KeptNow, Lease, Limits, Link, OriginFailed, Outcome, Override
-from crawlweb.job import Job, robots_request
+from crawlweb.frontier.rows import (
+    EXACT,
+    NORMAL,
+    UNCHECKED,
+    Counts,
+    KeptNow,
+    Lease,
+    Limits,
+    Link,
+    OriginFailed,
+    Outcome,
+    Override,
+    PageEvent,
+)
+from crawlweb.job import Job, probe_request, robots_request
 from crawlweb.outbox import LINK_BATCH, RecentKeys, Ticket
 from crawlweb.outcome import Judge, Sent, Verdict
 from crawlweb.policy.canonical import Canonicalizer, url_key
@@ -52,7 +66,7 @@ class Watched(Frontier):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.log: list[tuple[str, Any]] = []
-        self.gates = {name: asyncio.Event() for name in ("enqueue", "lease", "complete")}
+        self.gates = {name: asyncio.Event() for name in ("enqueue", "lease", "complete", "publish")}
         for gate in self.gates.values():
             gate.set()
         self.fails: set[str] = set()
@@ -95,6 +109,20 @@ class Watched(Frontier):
         return self.passes.pop(0) if self.passes else await super().counts()
 
 
+class WatchedEvents(Events):
+    """Written down in the log of a frontier, whose gate `publish` can hold them back."""
+
+    def __init__(self, frontier: Watched) -> None:
+        super().__init__(frontier, 1000)
+        self._watched = frontier
+
+    async def publish(self, batch: Sequence[PageEvent]) -> None:
+        self._watched.log.append(("publish asked", [event.url for event in batch]))
+        await self._watched.gates["publish"].wait()
+        await super().publish(batch)
+        self._watched.log += [("published", event.url) for event in batch]
+
+
 class Looked(Worker):
     """Counts how often somebody asked whether it is busy."""
 
@@ -130,6 +158,7 @@ class Office:
                 "ended": self.ended.append,
                 "count": self._count,
                 "url_key": url_key,
+                "events": WatchedEvents(self.frontier),
                 **options,
             },
         )
@@ -354,6 +383,205 @@ def test_dead_letters_and_late_leases_are_counted(redis_url: str, way: str, arg:
 
     office = run(redis_url, work)
     assert (office.counts["dead"], office.counts["leases/late"]) == (1, 1)
+
+
+# -- events --------------------------------------------------------------------------------------------------------------
+
+
+def ends_with_event(office: Office, job: Job, at: float = 1_800_000_000.0, way: str = "d", **more: Any) -> PageEvent:
+    """A page that is stored leaves the engine."""
+    url = job.lease.entry.url
+    event = PageEvent(url, url_key(url), 200, at)
+    office.worker.finish(job, Outcome(job.lease, way, boottime(), 0.001, event=event, **more))
+    return event
+
+
+async def published(office: Office) -> list[str]:
+    """The ids in the stream."""
+    return [fields[b"id"].decode() for _, fields in await office.client.xrange("{t}:events")]
+
+
+def test_the_event_of_a_page_comes_after_its_links_and_before_its_completion(redis_url: str) -> None:
+    page, found = link(hosts(0, 1)[0]), link(hosts(1, 1)[0])
+
+    async def work(office: Office) -> None:
+        frontier, worker = office.frontier, office.worker
+        office.allow(page)
+        await office.sent(page)
+        job = await office.job()
+        frontier.hold("enqueue")
+        frontier.hold("publish")
+        worker.outbox.add_links([found], job.ticket)
+        event = ends_with_event(office, job)
+        await until(lambda: frontier.done("enqueue asked"))
+        frontier.free("enqueue")
+        await until(lambda: frontier.done("publish asked"))
+        assert worker.outbox.unsent
+        frontier.free("publish")
+        await until(lambda: frontier.done("completed"))
+        happened = [what for what, _ in frontier.log if what in ("enqueued", "published", "completed")]
+        assert happened == ["enqueued", "published", "completed"]
+        assert await published(office) == [event.id]
+        await until(lambda: not worker.outbox.unsent)
+
+    assert run(redis_url, work).counts["events"] == 1
+
+
+def test_pages_without_an_event_do_not_wait_for_those_that_have_one(redis_url: str) -> None:
+    first, second = (link(host) for host in hosts(0, 2))
+
+    async def work(office: Office) -> None:
+        office.allow(first, second)
+        await office.sent(first, second)
+        job, other = await office.job(), await office.job()
+        office.frontier.hold("publish")
+        ends_with_event(office, job)
+        await until(lambda: office.frontier.done("publish asked"))
+        finished(office, other)
+        await until(lambda: office.frontier.done("completed"))
+        assert office.frontier.done("completed") == [(other.lease.entry.url, "d")]
+
+    run(redis_url, work)
+
+
+def test_events_of_all_partitions_go_out_in_one_call(redis_url: str) -> None:
+    pages = [link(host) for p in range(PARTITIONS) for host in hosts(p, 5)]
+
+    async def work(office: Office) -> None:
+        office.allow(*pages)
+        await office.sent(*pages)
+        jobs = [await office.job() for _ in pages]
+        events = [ends_with_event(office, job) for job in jobs]
+        await until(lambda: len(office.frontier.done("completed")) == len(pages))
+        assert len(office.frontier.done("publish asked")) == 1
+        assert await published(office) == [event.id for event in events]
+
+    run(redis_url, work)
+
+
+def test_events_without_end_go_out_in_batches_that_are_bounded(redis_url: str) -> None:
+    pages = [link(f"h{n}.org") for n in range(EVENT_BATCH + 50)]
+
+    async def work(office: Office) -> None:
+        office.allow(*pages)
+        await office.sent(*pages)
+        jobs = [await office.job() for _ in pages]
+        office.frontier.hold("publish")
+        for job in jobs:
+            ends_with_event(office, job)
+        office.frontier.free("publish")
+        await until(lambda: len(office.frontier.done("completed")) == len(pages))
+        assert [len(urls) for urls in office.frontier.done("publish asked")] == [EVENT_BATCH, 50]
+
+    run(redis_url, work, capacity=400)
+
+
+def test_what_a_server_asked_for_does_not_wait_for_the_next_flush(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox, "flush_s", lambda _: 1000.0)  # never
+    page = link("h0.org")
+
+    async def work(office: Office) -> None:
+        office.allow(page)
+        await office.sent(page)
+        job = await office.job()
+        trouble = OriginFailed("timeout", 1.0, 10.0)
+        ends_with_event(office, job, origin="https://h0.org", failed=trouble)
+        await until(lambda: office.frontier.done("completed"))
+        assert len(await published(office)) == 1
+
+    run(redis_url, work)
+
+
+def test_a_worker_that_closes_publishes_what_waits(redis_url: str) -> None:
+    page = link("h0.org")
+
+    async def work(office: Office) -> None:
+        office.allow(page)
+        await office.sent(page)
+        event = ends_with_event(office, await office.job())
+        await office.worker.close()
+        assert (await published(office), office.frontier.done("completed")) == ([event.id], [(page.entry.url, "d")])
+
+    run(redis_url, work)
+
+
+def test_a_redis_that_is_away_between_page_and_event_delays_both_and_loses_nothing(redis_url: str) -> None:
+    page = link("h0.org")
+
+    async def work(office: Office) -> None:
+        office.allow(page)
+        await office.sent(page)
+        job = await office.job()
+        call, tries = office.client.execute_command, []
+
+        async def away(*args: Any, **options: Any) -> Any:
+            if args[0] in ("EVALSHA", "EVAL") and len(tries) < 3:
+                tries.append(args)
+                raise redis.exceptions.ConnectionError("away")
+            return await call(*args, **options)
+
+        office.client.execute_command = away  # type: ignore[method-assign]
+        event = ends_with_event(office, job)
+        await until(lambda: office.frontier.done("completed"))
+        assert len(tries) == 3
+        assert await published(office) == [event.id]
+
+    run(redis_url, work)
+
+
+def test_a_page_of_a_worker_that_died_after_its_event_is_told_of_again_under_another_id(redis_url: str) -> None:
+    page = link("h0.org")
+
+    async def dies(office: Office) -> None:
+        office.allow(page)
+        await office.sent(page)
+        office.frontier.hold("complete")
+        ends_with_event(office, await office.job(), at=1_800_000_000.0)
+        await until(lambda: office.frontier.done("published"))
+        for task in office.worker._tasks:
+            task.cancel()
+        office.worker.closing = True
+
+    async def refetches(office: Office) -> None:
+        office.allow(page)
+        await office.passes(office.limits.lease_s + 1)
+        ends_with_event(office, await office.job(), at=1_800_000_061.0)
+        await until(lambda: office.frontier.done("completed"))
+        ids = await published(office)
+        assert len(set(ids)) == 2
+        assert {each.partition("-")[0] for each in ids} == {page.key.hex()}
+        await office.audit()
+
+    run(redis_url, dies)
+    run(redis_url, refetches, name="w2")
+
+
+def test_events_of_the_last_seconds_are_published_again_after_a_restart_of_redis(redis_url: str) -> None:
+    page = link("h0.org")
+
+    async def work(office: Office) -> None:
+        office.allow(page)
+        await office.sent(page)
+        event = ends_with_event(office, await office.job())
+        await until(lambda: office.frontier.done("completed"))
+        await office.client.delete("{t}:events")
+        await office.worker._tell_again()
+        assert await published(office) == [event.id]
+
+    run(redis_url, work)
+
+
+def test_without_events_a_page_is_completed_without_one(redis_url: str) -> None:
+    page = link("h0.org")
+
+    async def work(office: Office) -> None:
+        office.allow(page)
+        await office.sent(page)
+        ends_with_event(office, await office.job())
+        await until(lambda: office.frontier.done("completed"))
+        assert await published(office) == []
+
+    assert run(redis_url, work, events=None).counts["events"] == 0
 
 
 # -- the cache of recent keys --------------------------------------------------------------------------------------------
@@ -1214,6 +1442,31 @@ def test_the_next_worker_knows_what_another_host_said(redis_url: str) -> None:
         assert kept.value == Answer("rules", b"User-agent: *\nCrawl-delay: 0.2").pack()
         assert await office.client.hget(office.key("h0.org", "host:h0.org"), "c") == b"200"
         assert await office.client.hget(office.key("h1.org", "host:h1.org"), "c") is None
+
+    run(redis_url, work)
+
+
+@pytest.mark.parametrize("fields", [{"probe": 2}, {"probe": None}, {"probe": 1, "method": "POST"}])
+def test_a_probe_that_is_not_ours_is_moved_aside(redis_url: str, fields: dict[str, object]) -> None:
+    async def work(office: Office) -> None:
+        await office.sent(robots_link("h1.org", "https://h1.org/0123", fields))
+        await until(lambda: office.frontier.done("completed"))
+        assert office.frontier.done("completed") == [("https://h1.org/0123", "q")]
+
+    assert run(redis_url, work).counts["quarantined"] == 1
+
+
+@pytest.mark.parametrize(("rules", "way"), [(b"User-agent: *\nDisallow: /", "n"), (b"User-agent: *\nDisallow: /a/", "d")])
+def test_a_probe_is_sent_where_robots_txt_allows_it(redis_url: str, rules: bytes, way: str) -> None:
+    async def work(office: Office) -> None:
+        office.worker.rulebook.learn("https://h1.org", Rules(Answer("rules", rules)))
+        await office.sent(robots_link("h1.org", "https://h1.org/0123", probe_request()))
+        if way == "d":
+            job = await office.job()
+            assert job.is_probe
+            assert not judging(office, job, 200, body=b"<p>Somebody must have left this pier long before").is_page
+        await until(lambda: office.frontier.done("completed"))
+        assert office.frontier.done("completed") == [("https://h1.org/0123", way)]
 
     run(redis_url, work)
 

@@ -114,14 +114,21 @@ def test_what_meta_elements_say_is_handed_on_as_written() -> None:
     assert parse_page(html.encode(), URL).robots == (("ROBOTS", "NoIndex, follow"), ("crawlweb", "nofollow"))
 
 
-def test_the_rels_of_a_link_are_told_unless_one_link_to_it_has_none() -> None:
+def test_the_rels_of_all_links_to_a_url_are_told() -> None:
     html = (
         "<a href=/1 rel=nofollow>1</a><a href=/2 rel='ugc sponsored'>2</a><a href=/2 rel=noopener>2</a><a href=/3 rel=nofollow>3</a>"
         "<a href=/3>3</a><a href=/4>4</a><a href=/4 rel=nofollow>4</a><area href=/5 rel=nofollow>" + "<a href=/6 rel=x{}>6</a>" * 3
     )
     page = parse_page(html.encode(), URL)
     assert page.hrefs == ["/1", "/2", "/3", "/4", "/5", "/6"]
-    assert page.rels == {"/1": ("nofollow",), "/2": ("ugc sponsored", "noopener"), "/5": ("nofollow",), "/6": ("x{}",)}
+    assert {href: anchor.rels for href, anchor in page.anchors.items()} == {
+        "/1": ("nofollow",),
+        "/2": ("ugc sponsored", "noopener"),
+        "/3": ("nofollow", ""),
+        "/4": ("", "nofollow"),
+        "/5": ("nofollow",),
+        "/6": ("x{}",),
+    }
 
 
 @pytest.mark.parametrize(
@@ -157,7 +164,7 @@ HOSTILE = {
     "attributes of many tags": (b"<p " + numbered(b"%x ", 1_800) + b">\n") * 160,
     "attributes of large tags": (b"<p " + numbered(b"%x ", 3_500) + b">") * 80,
     "names in values": numbered(b'<a b=" x="n%d>', 100_000),
-    "many tags": b"<td>x" * 510_000,
+    "many tags": b"<td>x" * 360_000,
     "links in one another": b"<svg>" + numbered(b"<a href=/%d>", 5_900) + b"x" * 1_000_000,
     "images": b"<img src=x srcset='x 1x,'>" * 60_000,
     "nested noscript": numbered(b"<noscript><a href=%d>", 50_000),
@@ -217,3 +224,16 @@ def test_no_bytes_raise() -> None:
         url = rng.choice([URL, "", "nonsense", "http://["])
         page = parse_page(body, url, rng.choice([None, "text/html; charset=utf-16", "\0"]))
         "".join((page.title, page.text, *page.hrefs)).encode()
+
+
+def test_headings_are_the_first_few_of_the_three_highest_levels() -> None:
+    html = "<h1> Boats <b>for</b>\n hire</h1><h4>Small</h4><h2></h2><div><h3>Prices</h3></div>" + "<h2>More</h2>" * 100
+    assert parse_page(html.encode(), "https://a.org/").headings[:3] == ("Boats for hire", "Prices", "More")
+    assert len(parse_page(html.encode(), "https://a.org/").headings) < 30
+    assert len(parse_page(b"<h1>" + b"long " * 1000, "https://a.org/").headings[0]) <= 200
+
+
+def test_headings_within_headings_cost_no_more_than_others() -> None:
+    begun = time.process_time()
+    parse_page(b"<h1><div>" * 2_000 + b" " * 1_000_000, "https://a.org/")
+    assert time.process_time() - begun < 1

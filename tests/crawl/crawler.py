@@ -135,6 +135,7 @@ class Crawl:
             "CRAWLWEB_MIN_DELAY_S": 0.05,
             "CRAWLWEB_LATENCY_FACTOR": 0,
             "CRAWLWEB_IP_DELAY_S": 0,
+            "CRAWLWEB_PROBE_DAYS": 0,
             **settings,
         }
 
@@ -199,26 +200,29 @@ class Crawl:
         return counts
 
     def stored(self) -> list[Stored]:
-        """Every response of the WARC folder, files that are still open included."""
+        """Every response of the WARC folder, files that are still open included; of revisits with the body that they refer to."""
         found = []
+        bodies: dict[str, bytes] = {}
         for file in sorted(self.warc_folder.glob("*.warc.gz*")):
             with file.open("rb") as stream:
                 records = ArchiveIterator(stream)
                 for record in records:
-                    if record.rec_type != "response":
+                    if record.rec_type not in ("response", "revisit"):
                         continue
                     url, status = record.rec_headers.get_header("WARC-Target-URI"), int(record.http_headers.get_statuscode())
-                    body = record.content_stream().read()
+                    digest = record.rec_headers.get_header("WARC-Payload-Digest")
+                    if record.rec_type == "response":
+                        bodies[digest] = record.content_stream().read()
                     name = file.name.removesuffix(".open")
-                    found.append(Stored(url, status, name, records.get_record_offset(), records.get_record_length(), body))
-        return found
+                    found.append((url, status, name, records.get_record_offset(), records.get_record_length(), digest))
+        return [Stored(*place, bodies.get(digest, b"")) for *place, digest in found]
 
     def pages(self) -> list[str]:
         """The URL of every page in the WARC folder, as often as it is there."""
         return [stored.url for stored in self.stored() if stored.is_page]
 
     def read_back(self, item: Mapping[str, Any]) -> Stored:
-        """The response that an item points to, read from those bytes alone."""
+        """The response that an item points to, read from those bytes alone, but for the body of a revisit."""
         with (self.warc_folder / item["warc_file"]).open("rb") as stream:
             stream.seek(item["warc_offset"])
             data = stream.read(item["warc_length"])
@@ -228,10 +232,14 @@ class Crawl:
             records = ArchiveIterator(stream)
             record = next(records)
             url, status = record.rec_headers.get_header("WARC-Target-URI"), int(record.http_headers.get_statuscode())
-            found = Stored(url, status, item["warc_file"], item["warc_offset"], item["warc_length"], record.content_stream().read())
-            assert record.rec_type == "response"
+            place = item["warc_file"], item["warc_offset"], item["warc_length"]
+            body = record.content_stream().read()
+            if record.rec_type == "revisit":
+                body = next(stored.body for stored in self.stored() if (stored.file, stored.offset, stored.length) == place)
+            else:
+                assert record.rec_type == "response"
             assert next(records, None) is None, "more than the record"
-            return found
+            return Stored(url, status, *place, body)
 
     def server_answers(self) -> bool:
         with redis.Redis.from_url(PrivateServer(self.data_dir).url) as client:

@@ -93,7 +93,7 @@ def truncations(crawl: Crawl) -> Iterator[tuple[str, int, str | None]]:
     for file in sorted(crawl.warc_folder.glob("*.warc.gz")):
         with file.open("rb") as stream:
             for record in ArchiveIterator(stream):
-                if record.rec_type == "response":
+                if record.rec_type in ("response", "revisit"):
                     host = urlsplit(record.rec_headers.get_header("WARC-Target-URI")).hostname or ""
                     yield host, int(record.http_headers.get_statuscode()), record.rec_headers.get_header("WARC-Truncated")
 

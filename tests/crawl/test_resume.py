@@ -100,7 +100,7 @@ def test_what_kill_9_leaves_behind_is_taken_up(folder: Path) -> None:
         last = crawl.start(web.seeds()).succeeds()
 
         assert "finished the WARC file of a worker that died" in last.log
-        assert [f.name for f in crawl.warc_folder.iterdir() if not f.name.endswith(".warc.gz")] == []
+        assert [f.name for f in crawl.warc_folder.iterdir() if not f.name.endswith((".warc.gz", ".cdxj"))] == []
         pages = crawl.pages()
         assert set(pages) == expected(web)
         report = web.report(min_delay_s=0.05, tolerance_s=0.02)

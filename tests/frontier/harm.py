@@ -18,7 +18,7 @@ from crawlweb.frontier.meta import Meta
 from crawlweb.frontier.rows import EXACT, KeptNow, Lease, OriginFailed, Outcome, Override, PushedBack
 from crawlweb.frontier.totals import Totals
 from crawlweb.policy.robots import Answer
-from crawlweb.records import Entry
+from crawlweb.records import Entry, PageRecord
 
 HOSTS = [f"h{n}.org" for n in range(10)]
 ADDRESS = "10.0.0.1"
@@ -107,7 +107,10 @@ async def lived(rig: Rig) -> dict[str, str]:
 def ended(rig: Rig, lease: Lease, way: str) -> Outcome:
     arg = {"x": "http_4xx", "r": (5, "http_5xx")}.get(way)
     pushed_back = PushedBack(2.0, 60.0) if way == "r" else None
-    return Outcome(lease, way, rig.worker_s(), 0.05, wait_s=10.0, arg=arg, pushed_back=pushed_back)
+    key = url_key(lease.entry.url)
+    next_s = (400, 10_000, 3_000_000)[key[0] % 3]
+    record = PageRecord(lease.entry.url, rig.t / 1000, 200, etag="e" * (key[1] % 2), next_at=rig.t / 1000 + next_s) if way == "d" else None
+    return Outcome(lease, way, rig.worker_s(), 0.05, wait_s=10.0, arg=arg, pushed_back=pushed_back, record=record, record_key=key[:8])
 
 
 def kinds() -> list[Key]:
@@ -119,7 +122,7 @@ def names_of(rig: Rig, kind: Key) -> list[str]:
     prefix = {"partition": "{t:0}:", "addresses": "{t:ip:0}:", "crawl": "{t}:"}[kind.scope]
     fill = {
         "<k>": "5", "<host>": "h1.org", "<bucket>": "0", "<address>": ADDRESS, "<origin>": "https://h1.org", "<worker>": "w0",
-        "<layer>": "0", "<segment>": "0", "<3 hex digits>": "abc",
+        "<hour>": "280", "<span>": "3334", "<day>": "46", "<layer>": "0", "<segment>": "0", "<3 hex digits>": "abc",
     }  # fmt: skip
     one = kind.name
     for hole, value in fill.items():
@@ -251,7 +254,9 @@ async def drained(rig: Rig, turns: int = 80) -> set[str]:
     await cold.chunks(0)
     await f.audit()
     for _ in range(turns):
+        await f.due(0)
         next_s, leases = await f.lease(0, 50)
+        await f.records(0, [url_key(lease.entry.url)[:8] for lease in leases])
         keys = [url_key(lease.entry.url) for lease in leases]
         await meta.permits(MAX_PAGES, keys)
         await meta.spend(MAX_PAGES, keys[:1])

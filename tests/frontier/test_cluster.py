@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, cast
 
 import pytest
@@ -21,8 +22,10 @@ from crawlweb.frontier.inspect import begun, host_view, newest_dead_letters
 from crawlweb.frontier.kinds import refuse_foreign_crawl, refuse_foreign_partitions
 from crawlweb.frontier.memory import MemoryWatch
 from crawlweb.frontier.meta import Meta
+from crawlweb.frontier.near import NearIndex
 from crawlweb.frontier.rows import KeptNow, Limits, Outcome, Override
 from crawlweb.frontier.starts import Batch, StartKey
+from crawlweb.records import Copy, Fingerprint, PageRecord
 from tests.cluster import Cluster, Node, a_cluster, free_ports
 
 PARTITIONS = 16
@@ -112,6 +115,28 @@ def test_a_url_goes_its_way_in_every_partition(cluster: Cluster) -> None:
 
     run(cluster.url, work)
     held = [int(node.call("DBSIZE")) for node in cluster.members]
+    assert min(held) > 0, "each node has a share"
+
+
+def test_copies_are_found_whichever_nodes_hold_their_fingerprints(cluster: Cluster) -> None:
+    async def no_records(places: Sequence[tuple[int, bytes]]) -> list[PageRecord | None]:
+        return [None for _ in places]
+
+    def page(n: int, fingerprint: Fingerprint) -> Copy:
+        return Copy(f"https://h{n}.org/", random.Random(n).randbytes(16), f"h{n}.org", 1.0, fingerprint)
+
+    async def work(servers: Servers) -> None:
+        frontier = Frontier(servers.redis, "t", 1024, "w", run_of=servers.run_of)
+        index = NearIndex(frontier, no_records, pages=10_000, votes_least=5)
+        bits = random.Random(1).getrandbits
+        prints = [Fingerprint(b"", simhash=bits(64), bands=tuple(bits(64) for _ in range(16))) for _ in range(40)]
+        assert await index.look_up([page(n, one) for n, one in enumerate(prints)]) == [()] * 40
+        twins = [page(100 + n, Fingerprint(b"", bands=one.bands[:6])) for n, one in enumerate(prints)]
+        found = await index.look_up(twins)
+        assert [[match.copy.url for match in some] for some in found] == [[f"https://h{n}.org/"] for n in range(40)]
+
+    run(cluster.url, work)
+    held = [len([key for key in node.call("KEYS", "*near*") if b":names:" in key]) for node in cluster.members]
     assert min(held) > 0, "each node has a share"
 
 

@@ -11,7 +11,9 @@ from rig import Rig, link, url_key
 from crawlweb.frontier import scripts
 from crawlweb.frontier.cold import ColdQueues
 from crawlweb.frontier.meta import Meta
+from crawlweb.frontier.near import NearIndex
 from crawlweb.frontier.rows import EXACT, KeptNow, Lease, Limits, OriginFailed, Outcome, Override
+from crawlweb.records import Copy, Fingerprint, PageRecord
 
 HOSTS = [f"h{n}.org" for n in range(12)]
 
@@ -19,8 +21,9 @@ HOSTS = [f"h{n}.org" for n in range(12)]
 def outcome(lease: Lease, n: int, now: float) -> Outcome:
     """One of every way, in turn."""
     failed = OriginFailed("http_5xx", 1.0, 60.0)
+    record = PageRecord(lease.entry.url, 1_000_000.0, 200, next_at=1_000_001.0)
     return (
-        Outcome(lease, "d", now, 0.05),
+        Outcome(lease, "d", now, 0.05, record=record, record_key=url_key(lease.entry.url)[:8]),
         Outcome(lease, "r", now, wait_s=2.0, arg=(5, "error")),
         Outcome(lease, "l"),
         Outcome(lease, "w", now, wait_s=3.0),
@@ -58,6 +61,22 @@ async def steps(rig: Rig) -> list[Any]:
         now = rig.worker_s()
         answers.append(await f.complete(0, [outcome(lease, n + turn, now) for n, lease in enumerate(leases) if n % 5]))
         rig.later(4_000 if turn < 5 else 70_000)
+        answers.append(await f.records(0, [key[:8] for key in keys]))
+        answers.append(await f.due(0))
+    rig.later(300_000)
+    due = await f.due(0)
+    assert due.queued
+    answers.append(due)
+    kept = [url_key(one.entry.url)[:8] for one in links]
+    rows = [(key, data) for key, data in zip(kept, await f.packed_records(0, kept), strict=True) if data]
+    assert len(rows) > 1
+    answers.append(await f.drop_records(0, rows[1:]))
+    host = next(one.host for one in links if url_key(one.entry.url)[:8] == rows[0][0])
+    answers.append(await f.make_alias(host, rows[0][0], "https://a.org/original", "duplicate"))
+    near = NearIndex(f, f.records_of, pages=10_000, votes_least=2)
+    for n in range(6):
+        prints = Fingerprint(bytes([n]) * 8, bytes([n % 3]) * 8, n, tuple(range(n, n + 16)))
+        answers.append(await near.look_up([Copy(f"https://h{n}.org/", url_key(f"https://h{n}.org/"), f"h{n}.org", 1.0, prints)]))
     answers.append(await f.requeue())
     await f.override("h4.org", None)
     park = "park:big.org"
@@ -103,4 +122,4 @@ def test_what_is_done_is_done_once_though_answers_are_lost(redis_url: str) -> No
         assert again == answers
         assert its_state == state
         hit |= lost_steps
-    assert hit >= {*scripts.STEPS} - {"audit", "peek", "typed", "starts"}
+    assert hit >= {*scripts.STEPS} - {"audit", "peek", "typed", "starts", "events"}  # events: at least once

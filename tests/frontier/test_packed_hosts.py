@@ -25,6 +25,7 @@ FIELDS = (  # name, value: each as the scripts write it, or as somebody else mig
     ("b", TROUBLE),
     ("h", b"5 900000 1000000000 3"),
     ("v", b"|/|https://dev.a.org|"),
+    ("e", b"g\x00\xff\t\n5678t00277778"),
     ("x", b"999"),
     ("xr", b"blocked"),
     ("xr", b""),

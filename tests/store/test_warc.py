@@ -22,99 +22,29 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from exchanges import (
+    HTML,
+    PLAIN_HEAD,
+    abandoned,
+    block_of,
+    exchange,
+    finished,
+    records_of,
+    store,
+    unfinished,
+    warcio_cli,
+    writer_in,
+)
 from warcio.archiveiterator import ArchiveIterator
 
 from crawlweb.errors import StoreError
-from crawlweb.records import Fetch, WarcRef
-from crawlweb.store import warc
-from crawlweb.store.warc import Repaired, WarcWriter, repair, stored_response_head
-
-HTML = b"<html><title>Stones</title>" + b"<p>moss on a stone</p>" * 40
-REQUEST_HEAD = b"GET /a HTTP/1.1\r\nHost: stones.test\r\nUser-Agent: test\r\n\r\n"
-PLAIN_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n"
-
-
-def exchange(
-    url: str = "http://stones.test/a",
-    payload: bytes = HTML,
-    response_head: bytes = PLAIN_HEAD,
-    request_head: bytes = REQUEST_HEAD,
-    status: int = 200,
-    truncated: str | None = None,
-) -> Fetch:
-    return Fetch(
-        url=url,
-        ip="127.0.0.1",
-        started=10.0,
-        finished=10.5,
-        latency_s=0.1,
-        fetched_at=1_760_000_000.25,
-        request_head=request_head,
-        status=status,
-        response_head=response_head,
-        payload=payload,
-        body=payload,
-        truncated=truncated,
-    )
-
-
-def writer_in(folder: Path, **options: Any) -> WarcWriter:
-    return WarcWriter(folder, "w1", software="crawlweb/test", user_agent="test (+http://a.test/)", **options)
-
-
-def store(folder: Path, *fetches: Fetch, **options: Any) -> list[WarcRef]:
-    async def run() -> list[WarcRef]:
-        writer = writer_in(folder, **options)
-        refs = [await writer.append(fetch) for fetch in fetches]
-        await writer.close()
-        return refs
-
-    return asyncio.run(run())
-
-
-class Record:
-    def __init__(self, record: Any) -> None:
-        self.type: str = record.rec_type
-        self.warc = dict(record.rec_headers.headers)
-        self.url: str = self.warc.get("WARC-Target-URI", "")
-        self.http = record.http_headers
-        self.payload: bytes = record.raw_stream.read()
-        self.content_type: str = record.content_type
-        assert record.digest_checker.passed is not False, record.digest_checker.problems
-
-
-def records_of(*files: Path) -> list[Record]:
-    """Every record to the last byte, digests checked; a reader that stops early or complains fails the test."""
-    records = []
-    for file in files:
-        with file.open("rb") as stream:
-            archive = ArchiveIterator(stream, check_digests="raise")
-            records += [Record(record) for record in archive]
-            assert archive.err_count == 0
-    return records
-
-
-def finished(folder: Path) -> list[Path]:
-    return sorted(folder.glob("*.warc.gz"))
-
-
-def unfinished(folder: Path) -> list[Path]:
-    return sorted(folder.glob("*.open"))
-
-
-def block_of(folder: Path, ref: WarcRef) -> bytes:
-    """The HTTP message of a record, read by its place alone."""
-    with (folder / ref.file).open("rb") as stream:
-        stream.seek(ref.offset)
-        record = gzip.decompress(stream.read(ref.length))
-    assert record.endswith(b"\r\n\r\n")
-    return record.partition(b"\r\n\r\n")[2][:-4]
-
-
-def warcio_cli(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from warcio.cli import main; main()", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-
+from crawlweb.records import About, Fetch, WarcRef
+from crawlweb.store import files, warc
+from crawlweb.store import repair as repairs
+from crawlweb.store.files import index_path
+from crawlweb.store.repair import Repaired, repair
+from crawlweb.store.warc import WarcWriter
+from crawlweb.store.warc_records import Exchange, stored_response_head
 
 # What a reader finds
 
@@ -343,9 +273,9 @@ def test_compression_and_writing_never_run_on_the_event_loop(tmp_path: Path, mon
         threads.add(threading.current_thread())
         return real_write(*args)
 
-    def exchange_members(writer: WarcWriter, fetch: Fetch) -> tuple[bytes, bytes]:
+    def exchange_members(writer: WarcWriter, fetch: Fetch, about: About | None) -> Exchange:
         threads.add(threading.current_thread())
-        return real_exchange(writer, fetch)
+        return real_exchange(writer, fetch, about)
 
     monkeypatch.setattr(os, "pwrite", pwrite)
     monkeypatch.setattr(WarcWriter, "_exchange", exchange_members)
@@ -465,10 +395,10 @@ def test_a_disk_too_full_for_a_new_file_leaves_none(tmp_path: Path) -> None:
 def test_an_exchange_that_cannot_be_written_fails_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real_exchange = WarcWriter._exchange
 
-    def poisoned(writer: WarcWriter, fetch: Fetch) -> tuple[bytes, bytes]:
+    def poisoned(writer: WarcWriter, fetch: Fetch, about: About | None) -> Exchange:
         if fetch.url.endswith("/1"):
             raise ValueError("poison")
-        return real_exchange(writer, fetch)
+        return real_exchange(writer, fetch, about)
 
     monkeypatch.setattr(WarcWriter, "_exchange", poisoned)
 
@@ -491,13 +421,16 @@ def test_an_exchange_that_cannot_be_written_fails_alone(tmp_path: Path, monkeypa
 CRASHING_WRITER = """
 import asyncio, os, pathlib, random, sys
 sys.path.insert(0, sys.argv[3])
-from test_warc import exchange, writer_in
+from crawlweb.records import About
+from exchanges import exchange, writer_in
+
+links = About(outlinks=[("http://a.test/" + "x" * n, "a", "", "text") for n in range(20)])
 
 async def crawl(writer, rng, slot):
     for n in range(10_000):
         payload = rng.randbytes(rng.choice([0, 50, 5_000, 300_000]))
         url = f"http://stones.test/{slot}/{n}"
-        ref = await writer.append(exchange(url, payload))
+        ref = await writer.append(exchange(url, payload), links)
         os.write(1, f"{url} {len(payload)} {ref.file} {ref.offset} {ref.length}\\n".encode())
 
 async def main():
@@ -528,13 +461,9 @@ def test_kill_9_loses_nothing_that_was_returned(tmp_path: Path, seed: int) -> No
         url, payload_bytes, file, offset, length = line.decode().split()
         assert stored[url] == int(payload_bytes)
         assert len(block_of(tmp_path, WarcRef(file, int(offset), int(length)))) == len(PLAIN_HEAD) + int(payload_bytes)
+        index = index_path(tmp_path / file).read_text()
+        assert f'"length": "{length}", "offset": "{offset}"' in index
     assert repair(tmp_path) == []
-
-
-def abandoned(folder: Path, *fetches: Fetch) -> Path:
-    """A file whose writer died."""
-    (ref, *_) = store(folder, *fetches)
-    return (folder / ref.file).rename(folder / (ref.file + ".open"))
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -627,14 +556,14 @@ def test_repairers_at_work_together_finish_each_file_once(tmp_path: Path) -> Non
 
 def test_a_repairer_lets_go_of_a_file_that_another_finished_after_it_was_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = abandoned(tmp_path, exchange())
-    real_lock, others = warc._lock, []
+    real_lock, others = files.lock, []
 
     def other_is_faster(fd: int, file: Path) -> bool:
-        monkeypatch.setattr(warc, "_lock", real_lock)
+        monkeypatch.setattr(repairs, "lock", real_lock)
         others.extend(repair(tmp_path))
         return real_lock(fd, file)
 
-    monkeypatch.setattr(warc, "_lock", other_is_faster)
+    monkeypatch.setattr(repairs, "lock", other_is_faster)
     assert repair(tmp_path) == []
     assert [each.file for each in others] == [path.stem]
     assert len(records_of(tmp_path / path.stem)) == 3
@@ -644,11 +573,11 @@ def test_a_repairer_lets_go_of_a_file_that_another_finished_after_it_was_opened(
 def test_a_writer_takes_another_name_when_a_repairer_comes_before_its_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, repairer: str
 ) -> None:
-    real_lock = warc._lock
+    real_lock = files.lock
     held = []
 
     def repairer_is_faster(fd: int, path: Path) -> bool:
-        monkeypatch.setattr(warc, "_lock", real_lock)
+        monkeypatch.setattr(files, "lock", real_lock)
         if repairer == "is done":
             assert repair(tmp_path) == [Repaired(path.stem, 0, 0)]
         else:
@@ -656,7 +585,7 @@ def test_a_writer_takes_another_name_when_a_repairer_comes_before_its_lock(
             fcntl.flock(held[0], fcntl.LOCK_EX)
         return real_lock(fd, path)
 
-    monkeypatch.setattr(warc, "_lock", repairer_is_faster)
+    monkeypatch.setattr(files, "lock", repairer_is_faster)
     (ref,) = store(tmp_path, exchange())
     for fd in held:
         os.close(fd)

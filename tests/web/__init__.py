@@ -8,13 +8,15 @@
 process of its own, with uvloop, so that a benchmark does not count the server's CPU as the crawler's. Every name of the
 web resolves through its own name server to an address in 127.0.0.0/8; pages follow from (seed, host, path) alone.
 
-sites.py: what a host answers · manners.py: hosts that try a crawler's manners · names.py: DNS · server.py: HTTP and the log ·
+sites.py: what a host answers · manners.py: hosts that try a crawler's manners ·
+missing.py: hosts that differ where there is nothing · names.py: DNS · server.py: HTTP and the log ·
 report.py: what the log says of a visitor · kinds.py: sites from text.
 """
 
 from __future__ import annotations
 
 from .manners import Blocking, Flaky, Nofollow, Origins, Pushback, Siblings, Walled
+from .missing import Missing
 from .process import WebProcess
 from .report import Report, Visit
 from .server import Web
@@ -29,6 +31,7 @@ __all__ = [
     "Files",
     "Flaky",
     "Links",
+    "Missing",
     "Nofollow",
     "Origins",
     "Pushback",

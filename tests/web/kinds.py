@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from .manners import Blocking, Flaky, Nofollow, Origins, Pushback, Siblings, Walled
+from .missing import Missing
 from .sites import ROBOTS, Broken, Errors, Files, Links, Redirects, Site, Slow, Spellings, Tree
 
 _ALL: tuple[type[Site], ...] = (
     *(Tree, Slow, Spellings, Redirects, Errors, Broken, Links, Files),
     *(Pushback, Flaky, Origins, Siblings, Blocking, Nofollow, Walled),
+    Missing,
 )
 KINDS = {kind.__name__.lower(): kind for kind in _ALL}
 _CONVERT: dict[object, Callable[[str], object]] = {"int": int, "float": float, "str": str, "Fate": str, "How": str}
+_CONVERT |= {"Missed": str, "Titles": str}
 
 
 def parse(text: str) -> list[Site]:

@@ -1,12 +1,13 @@
 -- audit: counts every URL and host of the partition by the state it is in, and those in none. Reads all of it: not for a hot path.
--- uses: time common pack
+-- uses: time common pack cold records
 --
 -- ARGV[3]  msgpack {host: serial of its token} of all tokens that are in chunks, or nil: not known
--- Returns  msgpack {inline, back, park, cold, wait, leased, dead (URLs) · waiting, ready, asleep, inflight (hosts) · pending (enqueued - done by the
+-- ARGV[4]  1: pages that are due and in no list are put into theirs again
+-- Returns  msgpack {relisted (such pages) · recorded (page records in Redis), due (keys in lists of due pages, chunks aside) · inline, back, park, cold, wait, leased, dead (URLs) · waiting, ready, asleep, inflight (hosts) · pending (enqueued - done by the
 --          counters) · foreign (members of our lists that are not ours) · quarantined (what was found so, the latest 10,000) · lost (URLs of hosts that are in no place, hosts that are in two or
---          none, leases without entry, URLs in chunks that no queue names) · what [texts]}
+--          none, leases without entry, URLs in chunks that no queue names, pages that are due and in no list) · what [texts]}
 
-local r = {inline = 0, back = 0, park = 0, cold = 0, wait = 0, leased = 0, dead = on(TAG .. 'dead', 'LLEN'), foreign = 0, quarantined = on(TAG .. 'quarantine', 'LLEN'), waiting = 0, ready = 0, asleep = 0, inflight = 0, lost = 0, what = {}}
+local r = {relisted = 0, recorded = 0, due = 0, inline = 0, back = 0, park = 0, cold = 0, wait = 0, leased = 0, dead = on(TAG .. 'dead', 'LLEN'), foreign = 0, quarantined = on(TAG .. 'quarantine', 'LLEN'), waiting = 0, ready = 0, asleep = 0, inflight = 0, lost = 0, what = {}}
 local places, flights, urls, homes = {}, {}, {}, {}
 local function lost(n, text)
   r.lost = r.lost + n
@@ -118,6 +119,7 @@ for _, text in ipairs(on(TAG .. 'wait', 'ZRANGE', 0, -1)) do
   r[name] = r[name] + 1
 end
 
+local due_at, listed = {}, {}  -- of pages: when; in a list
 local cursor = '0'
 repeat
   local page = redis.call('SCAN', cursor, 'MATCH', string.gsub(TAG, '[%[%]*?\\]', '\\%0') .. '*', 'COUNT', 1000)
@@ -137,6 +139,24 @@ repeat
           local _, k, serial = read_record(packed)
           nowhere(packed, 'w', serial, k)
         end
+      end
+    elseif kind == 'rec' and host ~= 'long' and not urls[name] then
+      urls[name] = true
+      for _, key in ipairs(on(name, 'HKEYS')) do
+        local record = #key == 8 and page_get(key)
+        local fetched, due_s = page_times(record)
+        if fetched then
+          r.recorded = r.recorded + 1
+          if due_s > 0 then due_at[key] = due_s end
+        elseif record ~= nil then
+          r.foreign = r.foreign + 1
+        end
+      end
+    elseif (kind == 'due' or kind == 'soon' or kind == 'later') and not string.find(name, ':chunks$') and not urls[name] then
+      urls[name] = true
+      for _, item in ipairs(on(name, 'LRANGE', 0, -1)) do
+        if #item >= 8 then r.due = r.due + 1 else r.foreign = r.foreign + 1 end
+        listed[string.sub(item, 1, 8)] = true
       end
     elseif (kind == 'back' or kind == 'park' or kind == 'wait') and not string.find(name, ':chunks$') and not urls[name] then
       urls[name] = true
@@ -158,6 +178,16 @@ for q, n in pairs(queues) do
 end
 for host, n in pairs(homes) do
   if not places[host] and not stateless[host] then lost(n, 'URLs of ' .. host .. ', which is in no place') end
+end
+for key, due_s in pairs(due_at) do
+  if not listed[key] and not queues['later:' .. math.floor(due_s / 86400)] then
+    if ARGV[4] == '1' then
+      page_due(key, due_s)
+      r.relisted = r.relisted + 1
+    else
+      lost(1, 'a page that is due at ' .. due_s .. ' is in no list')
+    end
+  end
 end
 local STATE = {waiting = 'w', ready = 'r', asleep = 'ab', inflight = 'f'}
 for host, place in pairs(places) do

@@ -1,8 +1,8 @@
 -- complete: how leases ended. A release is one of the ways.
--- uses: time common pack host cold place trouble reclaim
+-- uses: time common pack host cold place trouble reclaim records
 --
 -- ARGV[3]  minimum delay ms    ARGV[4] delay = at least this factor * average latency    ARGV[5] most ms of that latency part
--- ARGV[6]  msgpack [[token, host, way, age, latency, wait, arg, robots, signs], ...]; token '': news of a host, without a lease
+-- ARGV[6]  msgpack [[token, host, way, age, latency, wait, arg, robots, signs, page], ...]; token '': news of a host, without a lease
 --            age      ms since the request ended; -1: nothing was sent, the clock stays
 --            latency  ms from request to first byte; -1: no sample
 --            wait     ms: not before; meaning by way
@@ -21,8 +21,10 @@
 --                     s  [origin, ms]: its robots.txt could not be had, the copy that is kept holds so long
 --                     e  the error in words, for the dead letter
 --                     h  [origin, value, ms it lives]: where its robots.txt redirects to
+--                     x  error pages of the host (host.lua: e): one of g, or of a probe t and p or t alone, which replaces what the last one got
 --                     k  a good page: 0; one that looks like a refusal: [first rest ms, most rest ms, give-up ms (-1: never), ms dead]
--- ARGV[7]  1: told before, to a server that may have lost it: a lease that is gone has ended; only clocks move on, and robots.txt is kept
+--            page     false or [key, record] (records.lua); not kept if the lease is gone: somebody else may have the URL, and then tells
+-- ARGV[7]  1: told before, to a server that may have lost it: a lease that is gone has ended; only clocks move on, and robots.txt and page are kept
 -- Returns  a letter for each: k done as asked, x a dead letter now, g the lease was gone (only what is known of host and origin changed)
 -- Holds    next-allowed = end of the request + max(minimum, crawl-delay, factor * latency), and never moves back; an override replaces
 --          what is in the parentheses
@@ -32,6 +34,8 @@ local DELAY_KEPT_MS = 30 * 86400000
 local REFUSALS = 800000              -- share of refusals, in millionths, that means it; the average runs over about ten pages
 local REST_DOUBLINGS = 8
 local KEPT = '{"v":2,'                -- what a robots.txt that is kept begins with (policy/robots.py)
+local SHAPES_MOST = 4                 -- error pages of a host that are known
+local SHAPE_BYTES = 9
 local KNOWN_BYTES = 500              -- of names of origins that had pages
 
 pass_when_full()
@@ -45,6 +49,12 @@ for _, op in ipairs(ops) do
   local signs = type(op[9]) == 'table' and op[9]
   if kind == nil or (kind and type(op[7]) ~= kind) or (op[3] == 'o' and not (signs and signs.o)) then
     return redis.error_reply('ERR no such way to end a lease: ' .. tostring(op[3]))
+  end
+  local x = signs and signs.x
+  if x and (type(x) ~= 'string' or #x == 0 or #x > 2 * SHAPE_BYTES or #x % SHAPE_BYTES ~= 0) then return redis.error_reply('ERR no error pages') end
+  local page = op[10]
+  if page and (type(page) ~= 'table' or type(page[1]) ~= 'string' or #page[1] ~= 8 or type(page[2]) ~= 'string') then
+    return redis.error_reply('ERR no such record of a page')
   end
 end
 local function put(set, name, value)
@@ -72,6 +82,23 @@ local function keep_crawl_delay(h, set, origin, delay_ms)
   h.c = largest
   put(set, 'c', ms(largest))
   put(set, 'cd', cmsgpack.pack(delays))
+end
+
+-- Error pages that a host was found to have, before those that it had.
+local function keep_error_pages(h, set, found)
+  local kept, shapes = {found}, (#found > SHAPE_BYTES or string.sub(found, 1, 1) ~= 't') and 1 or 0
+  local is_probe = string.sub(found, 1, 1) == 't'
+  local has_time = is_probe
+  for at = 1, #(h.e or '') - SHAPE_BYTES + 1, SHAPE_BYTES do
+    local row = string.sub(h.e, at, at + SHAPE_BYTES - 1)
+    local kind = string.sub(row, 1, 1)
+    if kind == 't' and not has_time then
+      kept[#kept + 1], has_time = row, true
+    elseif (kind == 'g' or (kind == 'p' and not is_probe)) and row ~= string.sub(found, -SHAPE_BYTES) and shapes < SHAPES_MOST then
+      kept[#kept + 1], shapes = row, shapes + 1
+    end
+  end
+  put(set, 'e', table.concat(kept))
 end
 
 -- An origin had a page.
@@ -115,7 +142,7 @@ in_thousands(tokens_of, function(...)
   for _, text in ipairs(on(TAG .. 'leased', 'HMGET', ...)) do held[#held + 1] = text end
 end)
 for i, op in ipairs(ops) do
-  local token, host, way, age, latency, wait, arg, robots, signs = unpack(op, 1, 9)
+  local token, host, way, age, latency, wait, arg, robots, signs, page = unpack(op, 1, 10)
   signs = signs or {}
   local key = TAG .. 'host:' .. host
   local h = look(host)
@@ -124,7 +151,7 @@ for i, op in ipairs(ops) do
   local found, score, entry = read_lease(not ended[token] and held[i])
   local is_held = found == host
   local is_known = ARGV[7] == '1' and not is_held
-  if is_known then latency, signs = -1, {h = signs.h, s = signs.s} end
+  if is_known then latency, signs = -1, {h = signs.h, s = signs.s, x = signs.x} end
   if signs.h then on(TAG .. 'hop:' .. signs.h[1], 'SET', signs.h[2], 'PX', math.max(1, signs.h[3])) end
   if robots then
     on(TAG .. 'robots:' .. robots[1], 'SET', robots[2], 'PX', math.max(1, robots[3]))
@@ -171,8 +198,10 @@ for i, op in ipairs(ops) do
     if h.most == 1 then next_ms = math.max(next_ms, now - age + delay_ms) end
     if h.x and not signs.o and not signs.p then on(key, 'HDEL', 'x', 'xr') end
   end
+  if signs.x then keep_error_pages(h, set, signs.x) end
   if signs.k == 0 then keep_origin(host, h, set, origin) end
   if signs.k then rest_ms = math.max(rest_ms, refused_ms(h, set, signs.k)) end
+  if page and (is_held or is_known) then keep_page(page[1], page[2], is_known) end
   if is_held then
     out[#out + 1] = 'k'
     if way == 'd' then

@@ -11,6 +11,8 @@
 --      m times dead, r reason, e last error, p 1: struggling, y 1: its URLs wait}
 --   h  how it looks: pages, and if there were refusals, their share in millionths, since ms, times: a site that has blocked us (complete)
 --   v  origins that had pages (short_origin), `|` around each: the last few that were new
+--   e  error pages of the host, 9 bytes each: g or p and a shape, of a real one or what a probe got, the last few; t and in 8 digits the hour
+--      since 1970 of the last probe (complete)
 --   x  dead until ms                 xr  why
 --   d  1: robots.txt disallowed its last URL, so leases show what comes next
 --   o  overrides: `delay-ms concurrency pause-until-ms below-minimum`, - for none

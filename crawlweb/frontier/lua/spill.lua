@@ -1,7 +1,7 @@
 -- spill: long queues to disk and back. The files are a worker's matter; this swaps entries for the name of the chunk that holds them, and back.
 -- uses: time common pack host cold place
 --
--- ARGV[3]  what    ARGV[4] queue (`front:<k>` or `park:<host>`), then
+-- ARGV[3]  what    ARGV[4] queue (`front:<k>`, `park:<host>` or `later:<day>`), then
 --   cut    most entries, entries that the head keeps: moves the end of a long head to the left of the tail (while nothing is on disk)
 --   out    chunk, entries, URLs among them, serial: these entries, the first of the tail, are in the chunk now
 --   in     chunk, offset, URLs among them, entry, entry, ...: entries of the first chunk, from the offset on, to the end of the head

@@ -1,0 +1,1 @@
+"""Examples: to be copied, or used as they are."""
