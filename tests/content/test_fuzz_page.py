@@ -87,7 +87,15 @@ def check(page: Page, started: float) -> None:
     assert page.hrefs == list(page.anchors)
     for url in (page.canonical, page.og_url, *(url for _, url in page.hreflang)):
         assert url is None or url[:8].lower().startswith(("http://", "https://"))
-    for text in (page.title, page.text, page.language_declared, page.main_text, *page.headings, *page.hrefs, *(anchor.text for anchor in page.anchors.values())):
+    for text in (
+        page.title,
+        page.text,
+        page.language_declared,
+        page.main_text,
+        *page.headings,
+        *page.hrefs,
+        *(anchor.text for anchor in page.anchors.values()),
+    ):
         text.encode()
 
 
