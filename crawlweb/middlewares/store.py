@@ -6,6 +6,7 @@ bytes are with the kernel.
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
@@ -26,14 +27,16 @@ if TYPE_CHECKING:
     from scrapy.http import Response
     from typing_extensions import Self
 
+_TEXTS = re.compile(r"^\s*text/|html|xml|json|rss|atom", re.IGNORECASE)
+
 
 def task_of(response: Response) -> Task:
-    """What a response gives to be analysed."""
+    """What a response gives to be analysed. What it says to be no text is none, whatever Scrapy finds in it."""
     content_type = header_of(response, "Content-Type") or ""
     kind: Kind = "other"
-    if isinstance(response, TextResponse):
-        is_html = isinstance(response, HtmlResponse) and not is_feed(content_type, response.body)
-        kind = "html" if is_html else "feed" if is_feed(content_type, response.body) else "text"
+    if isinstance(response, TextResponse) and (_TEXTS.search(content_type) or not content_type.strip()):
+        is_html = isinstance(response, HtmlResponse)
+        kind = "feed" if is_feed(content_type, response.body) else "html" if is_html else "text"
     links, robots = (tuple(v.decode("latin-1") for v in response.headers.getlist(name)) for name in ("Link", "X-Robots-Tag"))
     return Task(response.url, response.body, kind, content_type, links, robots)
 

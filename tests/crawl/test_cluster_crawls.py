@@ -43,7 +43,8 @@ def test_a_crawl_over_tls_as_a_user_with_few_rights(folder: Path) -> None:
 @at_once
 def test_a_node_that_is_killed_stops_its_own_partitions_alone(folder: Path) -> None:
     with a_cluster() as cluster:
-        away = cluster.members[1]
+        shared = {id(cluster.node_of(key)) for key in ("{web}:events", "{web:near:0}:near")}
+        away = next(node for node in cluster.members if id(node) not in shared)
         places = {p: cluster.node_of(f"{{web:{p}}}:ctr") for p in range(PARTITIONS)}
         sites = [Tree(f"t{i}.org", pages=4 * PAGES) for i in range(12)]
         with Web(seed=8, sites=sites) as web, Crawl(folder, web.dns_server, REDIS_URL=cluster.url, CRAWLWEB_MIN_DELAY_S=DELAY_S) as crawl:
@@ -57,3 +58,20 @@ def test_a_node_that_is_killed_stops_its_own_partitions_alone(folder: Path) -> N
             run.succeeds()
             assert len({id(node) for node in places.values()}) == 3
             is_whole(web, crawl)
+
+
+@at_once
+def test_without_the_node_that_has_the_events_pages_wait_and_none_is_lost(folder: Path) -> None:
+    with a_cluster() as cluster:
+        away = cluster.node_of("{web}:events")
+        sites = [Tree(f"t{i}.org", pages=2 * PAGES) for i in range(12)]
+        with Web(seed=8, sites=sites) as web, Crawl(folder, web.dns_server, REDIS_URL=cluster.url, CRAWLWEB_MIN_DELAY_S=DELAY_S) as crawl:
+            run = crawl.start(web.seeds())
+            assert web.wait_until_served(30, 60)
+            away.kill()
+            run.wait_until(lambda: "Redis does not answer" in run.log)
+            away.start()
+            run.succeeds()
+            is_whole(web, crawl)
+            rows = away.call("XRANGE", "{web}:events", "-", "+")
+            assert len({fields[b"url"] for _, fields in rows}) == len(crawl.pages())

@@ -24,6 +24,7 @@ from tests.web.server import Web
 from tests.web.sites import NOT_FOUND, Answer, Request, Site
 from tests.web.text import prose
 
+EDIT = ". The editors of the paper have since changed this report in one place. "
 GERMAN = "Der alte Hafen liegt am Rand der Stadt, und jeden Morgen fahren die Fischer hinaus, um ihre Netze einzuholen. " * 6
 
 
@@ -47,10 +48,11 @@ def page(
     nav = "".join(f"<li><a href='/{word}'>{word}</a></li>" for word in menu.split())
     more = "".join(f"<li><a href='{link}'>more</a></li>" for link in links)
     paragraphs = "".join(f"<p>{part}.</p>" for part in text.split(".") if part.strip())
-    return Answer(
+    html = (
         f"<!doctype html><html lang={lang}><head><title>{title}</title>{head}</head><body><header><ul>{nav}</ul></header><main><article>"
-        f"<h1>{title}</h1>{paragraphs}</article></main><aside><ul>{more}</ul></aside><footer>{menu} all rights</footer></body></html>".encode()
+        f"<h1>{title}</h1>{paragraphs}</article></main><aside><ul>{more}</ul></aside><footer>{menu} all rights</footer></body></html>"
     )
+    return Answer(html.encode())
 
 
 def story(name: str, words: int = 250) -> str:
@@ -67,7 +69,9 @@ def sites() -> list[Site]:
         answers={
             "/": page("Front", story("front"), links=tuple(paths)),
             "/story": page("Flood", one, links=("/story/again",)),
-            "/story/again": page("Flood", f"{one} Our paper costs more from today on.", menu="again"),
+            "/story/again": page(
+                "Flood", one.replace(". ", ". The editors of the paper have since changed this report in one place. ", 1), menu="again"
+            ),
             "/story?print=1": page("Flood", one, menu="print close"),
             "/two": page("Two", story("two")),
             "/amp/two": page("Two", story("two"), head="<link rel=canonical href=/two>", menu="amp"),
@@ -92,10 +96,11 @@ TYPES = "text/html,application/pdf,application/rss+xml"
 
 @at_once
 def test_what_is_found_out_about_pages_is_kept_in_items_records_events_and_warc(folder: Path) -> None:
-    with a_redis() as url, Web(seed=1, sites=sites()) as web:
-        with Crawl(folder, web.dns_server, REDIS_URL=url, CRAWLWEB_MIN_DELAY_S=0.2, CRAWLWEB_CONTENT_TYPES=TYPES) as crawl:
+    settings: dict[str, Any] = {"CRAWLWEB_MIN_DELAY_S": 0.2, "CRAWLWEB_CONTENT_TYPES": TYPES, "CRAWLWEB_ANCHOR_TEXT": True}
+    with a_redis() as url, Web(seed=1, sites=sites()) as web:  # noqa: SIM117
+        with Crawl(folder, web.dns_server, REDIS_URL=url, **settings) as crawl:
             a, b = web.sites["a.org"], web.sites["b.com"]
-            run = crawl.start([a.url(), b.url()], CRAWLWEB_ANCHOR_TEXT=True).succeeds()
+            run = crawl.start([a.url(), b.url()]).succeeds()
             assert run.complaints == []
             items = {item["final_url"]: item for item in crawl.items()}
             found, copies = a.url("/story"), (a.url("/story?print=1"), b.url("/wire/flood"))
@@ -110,7 +115,7 @@ def test_what_is_found_out_about_pages_is_kept_in_items_records_events_and_warc(
             assert [name for name in alone if records[name].canonical or items[name]["duplicate_of"]] == []
             assert items[a.url("/story/again")]["duplicate_of"] == found
             assert records[a.url("/story/again")].flags == {"near_duplicate"}
-            assert [run.stats[f"crawlweb/duplicates/{kind}"] for kind in ("near", "declared")] == [1, 1]
+            assert run.stats["crawlweb/duplicates/near"] == 1
             assert sum(run.stats.get(f"crawlweb/duplicates/{kind}", 0) for kind in ("exact", "superseded")) >= 2
 
             one = items[found]
