@@ -129,11 +129,11 @@ class Scheduler(BaseScheduler):
         except (ConfigError, FrontierError) as e:
             raise SystemExit(f"crawlweb: {e}") from None
         self._watch_slot()
-        gc.collect()
         gc.freeze()  # what a start leaves is there to stay: a collection of all of it would hold up the loop
 
     async def _close(self) -> None:
         await self.crawl.close()
+        gc.unfreeze()  # extension modules complain of what is left at the end of the process
 
     def _stats(self) -> dict[str, int]:
         """What counts for the whole crawl, with what others have counted up to now."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 MAX_TAGS_NESTED = 6_000  # pages with more `<` are parsed flat: 6,000 open elements cost 34 ms, 40,000 cost 1.4 s
-MAX_TAGS = 300_000  # a page is cut behind so many `<`
+MAX_TAGS = 420_000  # a page is cut behind so many `<`
 CUT_BYTES = 8_192  # a tag goes on for at most some four times this
 LARGE_BYTES = 1_000_000  # words of larger pages are counted, for the next two
 MAX_LOOKUPS = 5_000_000_000  # words times different words, 1.4e-10 s each: lexbor's table of attribute names has chains

@@ -91,6 +91,7 @@ def test_meanings_are_not_repeated() -> None:
         ("http_429", "url host"),
         ("reset", "url"),
         ("bad_response", "url"),
+        ("parser_died", "url"),
         ("no_outcome", "url"),
         ("error", "url"),
         # What trying again cannot change is final.
