@@ -23,7 +23,7 @@ from .policy.canonical import Canonicalizer
 from .policy.duplicates import UNKNOWN, Verdict
 from .policy.hosts import host_of
 from .policy.recrawl import RARE_LEAST_S, after_fetch, earlier_versions
-from .records import About, Copy, Earlier, Fetch, PageRecord, Target, WarcRef
+from .records import About, Copy, Earlier, Fetch, PageRecord, Target, WarcRef, boottime
 
 COUNTS_ITSELF = Verdict()
 SUPERSEDE_WAITS_S = (0.2, 0.5, 1.0, 2.0, 4.0)
@@ -112,6 +112,10 @@ class Contents:
     async def close(self) -> None:
         await self._parsers.close()
 
+    def dated(self, fetch: Fetch) -> Fetch:
+        """With its time by the clock of Redis: this machine's may be wrong."""
+        return replace(fetch, fetched_at=self._frontier.unix_now() - (boottime() - fetch.started))
+
     async def of(self, task: Task, lease: Lease, fetched_at: float) -> Content:
         """FetchError `parser_died`: the page ended the process that analysed it. FrontierError at the end of the crawl."""
         entry = lease.entry
@@ -155,7 +159,7 @@ class Contents:
     async def supersede(self, content: Content, url: str) -> None:
         """Pages that were handed on leave their place to this one, a better copy: their records say so. A record that is not there yet is
         waited for, but not for ever: its page may never be complete."""
-        left = [(host_of(alias), self._canonicalizer.url_key(alias)) for alias in content.twin.supersedes]
+        left = [place for alias in content.twin.supersedes if (place := self._place(alias)) is not None]
         for wait_s in SUPERSEDE_WAITS_S:
             done = [await self._frontier.make_alias(host, key, url, "duplicate") for host, key in left]
             self._count("duplicates/superseded", sum(done))
@@ -163,6 +167,13 @@ class Contents:
             if not left:
                 return
             await asyncio.sleep(wait_s)
+
+    def _place(self, url: str) -> tuple[str, bytes] | None:
+        """Host and URL key; None: it is no URL, whatever stood in Redis."""
+        try:
+            return host_of(url), self._canonicalizer.url_key(url)
+        except ValueError:
+            return None
 
     def wanted(self, content: Content) -> Target | None:
         """The canonical URL that a page declares and that is not known: what is there decides whether it is believed."""
@@ -228,6 +239,7 @@ class Contents:
             fingerprint=content.fingerprint_hex,
             changed=content.changed,
             duplicate_of=twin.duplicate_of,
+            supersedes=twin.supersedes,
             soft_404=content.soft_404,
             content_type=headers.content_type,
         )

@@ -94,6 +94,7 @@ class WebSpider(Spider):
             "content_hash": content.analysis.content_hash,
             "fingerprint": content.fingerprint_hex,
             "duplicate_of": content.duplicate_of or None,
+            "supersedes": list(content.twin.supersedes),
             "soft_404": content.soft_404,
             "noindex": content.analysis.said.noindex,
             "changed": content.changed,

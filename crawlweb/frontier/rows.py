@@ -120,6 +120,7 @@ class PageEvent:
     fingerprint: str = ""  # 16 hex digits
     changed: bool | None = None
     duplicate_of: str = ""
+    supersedes: tuple[str, ...] = ()  # pages that were handed on, and are aliases of this one from now on
     soft_404: bool = False
     content_type: str = ""  # as the header says
 
@@ -143,6 +144,7 @@ class PageEvent:
             "fingerprint": self.fingerprint,
             "changed": "" if self.changed is None else int(self.changed),
             "duplicate_of": self.duplicate_of,
+            "supersedes": " ".join(self.supersedes),
             "soft_404": int(self.soft_404),
             "content_type": self.content_type[:MAX_TYPE_CHARS],
             "fetched_at": datetime.fromtimestamp(self.fetched_at, timezone.utc).isoformat(),

@@ -64,6 +64,7 @@ class StoreMiddleware:
                 self._inc("requests")
             return request
         if fetch is not None:
+            fetch = scheduler.crawl.contents.dated(fetch)
             content, fault = await self._content(request, response, fetch, verdict)
             try:
                 about = scheduler.crawl.contents.about(content) if content else None

@@ -47,6 +47,7 @@ SCHEMA = pa.schema(
         ("content_hash", pa.string()),
         ("fingerprint", pa.string()),
         ("duplicate_of", pa.string()),
+        ("supersedes", pa.list_(pa.string())),
         ("soft_404", pa.bool_()),
         ("noindex", pa.bool_()),
         ("changed", pa.bool_()),

@@ -108,6 +108,8 @@ def test_what_is_found_out_about_pages_is_kept_in_items_records_events_and_warc(
             assert items[found]["duplicate_of"] is None
             assert {items[copy]["duplicate_of"] for copy in copies} <= {found, None, *copies}
             records = {name: record_of(crawl, name) for name in items}
+            named = {copy for copy in copies if items[copy]["duplicate_of"] == found or copy in items[found]["supersedes"]}
+            assert named == set(copies) or {items[copy]["duplicate_of"] for copy in copies} & set(copies), "told one way or the other"
             assert {records[copy].canonical for copy in copies} == {found}, "whichever came first, the shorter URL counts"
             assert records[found].canonical == ""
             assert records[a.url("/amp/two")].canonical == a.url("/two"), "as it declares"

@@ -47,6 +47,7 @@ def item(n: int, **more: Any) -> dict[str, Any]:
         "content_hash": "ab" * 32,
         "fingerprint": f"{n:016x}",
         "duplicate_of": None,
+        "supersedes": [],
         "soft_404": False,
         "noindex": False,
         "changed": None,

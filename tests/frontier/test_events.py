@@ -74,6 +74,7 @@ def test_an_event_tells_of_the_page_in_words(run: Callable[[Work], None]) -> Non
             fingerprint="00ff00ff00ff00ff",
             changed=True,
             duplicate_of="https://example.org/",
+            supersedes=("https://example.com/a", "https://example.com/b"),
             soft_404=True,
             content_type="text/html",
         )
@@ -93,6 +94,7 @@ def test_an_event_tells_of_the_page_in_words(run: Callable[[Work], None]) -> Non
             "fingerprint": "00ff00ff00ff00ff",
             "changed": "1",
             "duplicate_of": "https://example.org/",
+            "supersedes": "https://example.com/a https://example.com/b",
             "soft_404": "1",
             "content_type": "text/html",
             "fetched_at": "2027-01-15T08:00:00.001000+00:00",
