@@ -1,10 +1,11 @@
-"""Page records in Redis: bytes a page all in, CPU of the server for a record in complete, and the time of a complete of 64.
+"""Page records in Redis: bytes a page all in, CPU of the server for a record in complete, and the time of a complete.
 
     python bench/records.py [--pages 1000000] [--binary redis-server] [--default]
 
 One partition, 20,000 hosts, URLs of 62 bytes, records of 130 bytes in the mean, due over the next day. No persistence. Bytes are what the
-data costs by MEMORY STATS, tables of keys included, and what Redis has of the allocator for them; calls of 64 leases end with their records
-(p50, p99: CPU of the server, and as Redis measured them), every other round without. `--default`: the server's own limits of packed hashes.
+data costs by MEMORY STATS, tables of keys included, and what Redis has of the allocator for them. Calls of as many leases as a worker sends
+end with their records (p50, p99: CPU of the server, and as Redis measured them), every other round without. `--default`: the server's own
+limits of packed hashes.
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ from crawlweb.frontier import pages  # noqa: E402
 from crawlweb.frontier.frontier import Frontier  # noqa: E402
 from crawlweb.frontier.rows import UNCHECKED, Lease, Limits, Link, Outcome  # noqa: E402
 from crawlweb.frontier.server import find_binary  # noqa: E402
+from crawlweb.outbox import OUTCOME_BATCH  # noqa: E402
 from crawlweb.records import Entry, PageRecord, WarcRef  # noqa: E402
 
-HOSTS, BATCH, DAY_S = 20_000, 64, 86_400
+HOSTS, BATCH, DAY_S = 20_000, OUTCOME_BATCH, 86_400
 
 
 class Bench:

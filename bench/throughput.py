@@ -29,6 +29,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -50,7 +51,8 @@ class Crawler:
     """From the web, the file of seeds and a folder to write to."""
 
 
-def _crawlweb(web: WebProcess, seeds: Path, folder: Path) -> list[str]:
+def _crawlweb(web: WebProcess, seeds: Path, folder: Path, off: tuple[str, ...] = ()) -> list[str]:
+    """`off`: settings of ours that are switched off."""
     settings = {
         "CRAWLWEB_DATA_DIR": folder / "data",
         "CRAWLWEB_DNS_SERVERS": web.dns_server,
@@ -58,6 +60,7 @@ def _crawlweb(web: WebProcess, seeds: Path, folder: Path) -> list[str]:
         "CRAWLWEB_MIN_DELAY_S": 0,
         "CRAWLWEB_LATENCY_FACTOR": 0,
         "CRAWLWEB_IP_DELAY_S": 0,
+        **{f"CRAWLWEB_{name}": False for name in off},
     }
     return ["crawl", "web", "-a", f"seeds=@{seeds}", *(p for k, v in settings.items() for p in ("-s", f"{k}={v}"))]
 
@@ -69,9 +72,11 @@ def _plain(*settings: str) -> Callable[[WebProcess, Path, Path], list[str]]:
     return command
 
 
+CONTENT = ("MAIN_TEXT", "LANGUAGE", "DUPLICATES", "SOFT_404", "RECORDS", "EVENTS")
 PLAIN = ROOT / "bench" / "peers" / "plain_scrapy"
 CRAWLERS = {
     "crawlweb": Crawler(ROOT, _crawlweb),
+    "crawlweb, links only": Crawler(ROOT, partial(_crawlweb, off=CONTENT)),
     "scrapy": Crawler(PLAIN, _plain("ROBOTSTXT_OBEY=1")),
     "scrapy, no robots": Crawler(PLAIN, _plain("ROBOTSTXT_OBEY=0")),
     "scrapy, uvloop": Crawler(PLAIN, _plain("ROBOTSTXT_OBEY=1", "ASYNCIO_EVENT_LOOP=uvloop.Loop")),

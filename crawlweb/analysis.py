@@ -22,6 +22,9 @@ from .records import Fingerprint, Page, Target
 Kind = Literal["html", "feed", "text", "other"]
 
 
+NO_FINGERPRINT = Fingerprint(b"")
+
+
 @dataclass(frozen=True, slots=True)
 class Task:
     """A response. `headers`: values of its Link and X-Robots-Tag headers."""
@@ -77,6 +80,7 @@ class Recipe:
     wants: Wants
     tracking_parameters: tuple[str, ...] = ("default",)
     max_url_chars: int = 2083
+    fingerprint: bool = True
     minhash: bool = True
     soft_404: bool = True
 
@@ -100,7 +104,9 @@ class Analyst:
         return Analysis(
             page=page,
             said=directives(task.robots_headers, page.robots),
-            fingerprint=fingerprint(task.body, page.main_text, page.title, minhash=recipe.minhash),
+            fingerprint=fingerprint(task.body, page.main_text, page.title, minhash=recipe.minhash)
+            if recipe.fingerprint
+            else NO_FINGERPRINT,
             content_hash=hashlib.sha256(task.body).hexdigest(),
             follow=tuple([target for _, target in follow]),
             others=tuple([target for _, target in others]),

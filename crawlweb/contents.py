@@ -71,7 +71,8 @@ def recipe_of(config: Config) -> Recipe:
         Wants(config.anchor_text, config.images, config.structured_data, config.main_text, config.language),
         config.tracking_parameters,
         config.max_url_chars,
-        minhash="minhash" in config.near,
+        fingerprint=config.duplicates or config.records or config.events,
+        minhash=config.duplicates and "minhash" in config.near,
         soft_404=config.soft_404,
     )
 

@@ -19,7 +19,7 @@ from .frontier.rows import EXACT, Link, Outcome
 from .pace import Pace
 
 LINK_BATCH = 100  # links a call: p99 in the server stays under 2 ms, even if all are new and of many hosts
-OUTCOME_BATCH = 64  # the same of outcomes
+OUTCOME_BATCH = 48  # the same of outcomes, each with a record of its page (64: p99 2.1 ms, bench/records.py)
 FLUSH_S = 0.03  # links and outcomes wait so long for company,
 FLUSH_MAX_S = 0.1  # or, where hosts rest longer anyway, up to this: fewer calls a page
 ALL = -1  # partitions
