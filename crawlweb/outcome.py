@@ -31,9 +31,12 @@ from .policy import refusals, retry, robots
 from .policy.canonical import Canonicalizer, request_key
 from .policy.hosts import is_on_host
 from .policy.siblings import origin_sibling, slash_sibling
-from .records import Entry
+from .records import Entry, Fetch
 
 STORE_FULL_WAIT_S = 30.0
+CUT_S = (
+    0.25  # a server learns so much later that we have closed its connection: half a round trip, what is on the way, and what else it does
+)
 STALE_S = 600.0  # an old copy of a robots.txt that cannot be renewed holds so long, then it is asked for again
 REDIRECTS = (301, 302, 303, 307, 308)
 GONE = (404, 410)
@@ -49,6 +52,15 @@ class Sent:
 
     ended: float | None = None
     latency_s: float | None = None
+    cut_s: float = 0.0  # the server saw the end so much later
+
+    @classmethod
+    def of(cls, fetch: Fetch) -> Sent:
+        return cls(fetch.finished, fetch.latency_s, 0.0 if fetch.truncated in (None, "disconnect") else CUT_S)
+
+    @classmethod
+    def failed(cls, ended: float | None, error: BaseException) -> Sent:
+        return cls(ended, cut_s=CUT_S if isinstance(error, FetchError) and error.kind == "timeout" else 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +80,10 @@ class Verdict:
     rules: robots.Rules | None = field(default=None, compare=False)
     robots: robots.Answer | None = None
     news: Callable[[Lease], Outcome] | None = None
+
+    def seen_late(self, sent: Sent) -> Verdict:
+        """A server learns a little later that we closed its connection before it was done."""
+        return replace(self, outcome=replace(self.outcome, cut_s=sent.cut_s)) if sent.cut_s else self
 
 
 def redirected(request: dict[str, object], status: int, same_origin: bool = True) -> dict[str, object]:

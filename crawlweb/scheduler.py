@@ -297,7 +297,7 @@ class Scheduler(BaseScheduler):
         follow = not request.meta.get("dont_redirect") and not self._wants(request, response.status)
         is_unread = "wrong_type" in response.flags or request.method == "HEAD" or ("truncated" in response.flags and not response.body)
         body = None if is_unread else response.body
-        return self._judge.response(job, response.status, partial(header_of, response), body, sent, follow)
+        return self._judge.response(job, response.status, partial(header_of, response), body, sent, follow).seen_late(sent)
 
     async def may_store(self, request: Request, verdict: Verdict) -> bool:
         """False: it is a page that would be one more than max_pages. Finds out whether the lease is still ours."""
@@ -342,7 +342,8 @@ class Scheduler(BaseScheduler):
 
     def failed(self, request: Request, error: BaseException | None, sent: Sent | None = None) -> bool:
         """No response. Is the error the spider's?"""
-        verdict = self._verdicts[request] = self._judge.failure(self._jobs[request], error, sent or Sent())
+        sent = sent or Sent()
+        verdict = self._verdicts[request] = self._judge.failure(self._jobs[request], error, sent).seen_late(sent)
         return verdict.is_last
 
     def _learn(self, job: Job, verdict: Verdict) -> None:

@@ -187,7 +187,7 @@ class Worker:
         """The page of a job has left the engine."""
         token = job.lease.token
         if job.ip:
-            self._turns.end(job.ip, token, outcome.ended)
+            self._turns.end(job.ip, token, None if outcome.ended is None else outcome.ended + outcome.cut_s)
         self._renewals.finished(token)
         self.outbox.finish(job.ticket, outcome)
 

@@ -170,6 +170,7 @@ class Outcome:
     pushed_back: PushedBack | None = None
     stale_robots: tuple[str, float] | None = None  # origin; seconds that the copy of its robots.txt still holds
     page: PageSeen | None = None
+    cut_s: float = 0.0  # the server saw the end of the request so much later than we did
     error_pages: bytes = b""  # found on the host: `real_error` or `probed`
     error: str = field(default="", compare=False)  # in words, for the dead letter
     record: PageRecord | None = None  # of the page, kept in the step that ends the lease
@@ -195,6 +196,8 @@ class Outcome:
             signs["s"] = (self.stale_robots[0], ms(self.stale_robots[1]))
         if self.error_pages:
             signs["x"] = self.error_pages
+        if self.cut_s:
+            signs["c"] = ms(self.cut_s)
         if self.page is not None:
             g = self.page.rest
             signs["k"] = 0 if g is None else (ms(g.first_s), ms(g.most_s), -1 if g.give_up_s is None else ms(g.give_up_s), ms(g.dead_s))

@@ -57,7 +57,7 @@ class StoreMiddleware:
         if job is None:
             return response
         fetch: Fetch | None = request.meta.pop("crawlweb_fetch", None)
-        sent = Sent() if fetch is None else Sent(fetch.finished, fetch.latency_s)
+        sent = Sent() if fetch is None else Sent.of(fetch)
         verdict = scheduler.judged(request, response, sent)
         if not await scheduler.may_store(request, verdict):
             if fetch is not None:
@@ -115,7 +115,7 @@ class StoreMiddleware:
         ended = request.meta.pop("crawlweb_sent", None)
         if ended is not None:
             self._inc("requests")
-        is_last = scheduler.failed(request, exception, Sent(ended))
+        is_last = scheduler.failed(request, exception, Sent.failed(ended, exception))
         await scheduler.keep_record(request)
         return None if is_last else request
 

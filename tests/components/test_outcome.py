@@ -29,12 +29,12 @@ from crawlweb.frontier.rows import (
     error_pages,
 )
 from crawlweb.job import Job, check_probe, probe_request, robots_request, robots_requested
-from crawlweb.outcome import GONE, REDIRECTS, SITEMAPS_MOST, STALE_S, STORE_FULL_WAIT_S, Judge, Sent, Verdict, redirected
+from crawlweb.outcome import CUT_S, GONE, REDIRECTS, SITEMAPS_MOST, STALE_S, STORE_FULL_WAIT_S, Judge, Sent, Verdict, redirected
 from crawlweb.policy import robots
 from crawlweb.policy.canonical import Canonicalizer
 from crawlweb.policy.hosts import host_of
 from crawlweb.policy.retry import FAILURES, RETRY_AFTER_CAP_S, Failure
-from crawlweb.records import Entry
+from crawlweb.records import Entry, Fetch
 
 MAX_REDIRECTS = 5
 DAY_S = 86_400.0
@@ -1489,3 +1489,17 @@ def test_a_probe_that_is_not_ours_is_refused(request_fields: dict[str, object]) 
         check_probe(request_fields)
     check_probe({})
     check_probe(probe_request())
+
+
+@pytest.mark.parametrize(
+    ("truncated", "cut_s"), [(None, 0.0), ("disconnect", 0.0), ("length", CUT_S), ("time", CUT_S), ("unspecified", CUT_S)]
+)
+def test_who_closed_the_connection_decides_when_the_server_knew(truncated: str | None, cut_s: float) -> None:
+    fetch = Fetch("https://a.org/", "192.0.2.1", 1.0, 3.0, 0.5, 0.0, b"", 200, b"", b"", b"", truncated)
+    assert Sent.of(fetch) == Sent(3.0, 0.5, cut_s)
+    assert Verdict(Outcome(job().lease, "d")).seen_late(Sent.of(fetch)).outcome.cut_s == cut_s
+
+
+def test_a_request_that_was_given_up_ended_later_for_the_server() -> None:
+    assert Sent.failed(3.0, FetchError("timeout")).cut_s == CUT_S
+    assert Sent.failed(3.0, FetchError("reset")).cut_s == 0

@@ -93,6 +93,14 @@ def test_the_delay_counts_from_the_end_of_the_request_and_follows_latency(rig: R
     assert round(1000 * (rig.run(rig.f.lease(0, 5))[0] or 0)) == 5_000
 
 
+def test_a_server_that_learns_late_of_the_end_gets_its_delay_from_then_on(rig: Rig) -> None:
+    rig.enqueue(*links("a.org", 2))
+    (lease,) = rig.lease()
+    rig.later(5_000)
+    rig.complete(lease, ago_ms=700 + GUARD_MS, cut_s=0.25)
+    assert round(1000 * (rig.run(rig.f.lease(0, 5))[0] or 0)) == 1_000 - 700 + 250
+
+
 def test_a_crawl_delay_is_in_force_from_the_next_lease_and_robots_is_kept(rig: Rig) -> None:
     rig.enqueue(*links("a.org", 3))
     (lease,) = rig.lease()

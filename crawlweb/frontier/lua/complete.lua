@@ -22,6 +22,7 @@
 --                     e  the error in words, for the dead letter
 --                     h  [origin, value, ms it lives]: where its robots.txt redirects to
 --                     x  error pages of the host (host.lua: e): one of g, or of a probe t and p or t alone, which replaces what the last one got
+--                     c  ms: the server saw the end so much later, since we closed the connection
 --                     k  a good page: 0; one that looks like a refusal: [first rest ms, most rest ms, give-up ms (-1: never), ms dead]
 --            page     false or [key, record] (records.lua); kept when its URL is done or dead, not if the lease is gone: somebody else may have
 --                     the URL, and then tells
@@ -152,7 +153,7 @@ for i, op in ipairs(ops) do
   local found, score, entry = read_lease(not ended[token] and held[i])
   local is_held = found == host
   local is_known = ARGV[7] == '1' and not is_held
-  if is_known then latency, signs = -1, {h = signs.h, s = signs.s, x = signs.x} end
+  if is_known then latency, signs = -1, {h = signs.h, s = signs.s, x = signs.x, c = signs.c} end
   if signs.h then on(TAG .. 'hop:' .. signs.h[1], 'SET', signs.h[2], 'PX', math.max(1, signs.h[3])) end
   if robots then
     on(TAG .. 'robots:' .. robots[1], 'SET', robots[2], 'PX', math.max(1, robots[3]))
@@ -196,7 +197,7 @@ for i, op in ipairs(ops) do
   if age >= 0 then
     if not is_known then count('requests') end
     local delay_ms = math.max(delay_of(h, min_ms, factor, latency_cap_ms), gap_ms)
-    if h.most == 1 then next_ms = math.max(next_ms, now - age + delay_ms) end
+    if h.most == 1 then next_ms = math.max(next_ms, now - age + (signs.c or 0) + delay_ms) end
     if h.x and not signs.o and not signs.p then on(key, 'HDEL', 'x', 'xr') end
   end
   if signs.x then keep_error_pages(h, set, signs.x) end
