@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import multiprocessing
+import os
 import queue
 import resource
 import signal
+import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -34,15 +37,18 @@ LINKS_AT_ONCE = 2000
 
 
 class _Process:
-    """One page at a time. Lives on a thread of its own."""
+    """Analyses one page at a time."""
 
     def __init__(self, recipe: Recipe) -> None:
-        """Spawned, not forked: a child of a fork would hold the lock of the WARC file (store/warc.py)."""
-        spawn = multiprocessing.get_context("spawn")
-        self._pipe, theirs = spawn.Pipe()
-        self._process = spawn.Process(target=_serve, args=(theirs, recipe), name="crawlweb-parser", daemon=True)
-        self._process.start()
+        """Not by `multiprocessing`: a child of a fork would hold the lock of the WARC file (store/warc.py), and a spawned one runs the main
+        module again, which may be a script that starts a crawl."""
+        ours, theirs = socket.socketpair()
+        code = f"from crawlweb.parsers import serve; serve({theirs.fileno()})"
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        self._process = subprocess.Popen([sys.executable, "-c", code], pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, env=env)
         theirs.close()
+        self._pipe = Connection(ours.detach())
+        self._pipe.send(recipe)
         self.tasks = 0
 
     def analyse(self, task: Task, most_s: float) -> tuple[Analysis, _Links] | FetchError:
@@ -58,12 +64,11 @@ class _Process:
         finally:
             watch.cancel()
 
-    def end(self) -> int | None:
+    def end(self) -> int:
         """Its exit code."""
         self._process.kill()
-        self._process.join()
         self._pipe.close()
-        return self._process.exitcode
+        return self._process.wait()
 
 
 class Parsers:
@@ -156,13 +161,14 @@ def _failure(task: Task, e: Exception) -> FetchError:
 # -- in the process ------------------------------------------------------------------------------------------------------
 
 
-def _serve(pipe: Connection, recipe: Recipe) -> None:
-    """Until the worker closes its end, or dies."""
+def serve(fd: int) -> None:
+    """Analyses what comes through a socket, until the worker closes its end, or dies. First comes the recipe."""
+    pipe = Connection(fd)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # from the keyboard: the worker ends it
     _, most = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES if most == resource.RLIM_INFINITY else min(MEMORY_BYTES, most), most))
-    analyst = Analyst(recipe)
     with contextlib.suppress(EOFError, OSError):
+        analyst = Analyst(pipe.recv())
         while True:
             task = pipe.recv()
             try:

@@ -6,6 +6,8 @@ import asyncio
 import gc
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -53,7 +55,7 @@ def children() -> list[int]:
             command = (status.parent / "cmdline").read_bytes()
         except OSError:
             continue
-        if lines["PPid"] == str(os.getpid()) and b"spawn_main" in command:
+        if lines["PPid"] == str(os.getpid()) and b"crawlweb.parsers" in command:
             found.append(int(status.parent.name))
     return found
 
@@ -149,3 +151,31 @@ def test_processes_end_with_their_worker() -> None:
 
     assert len(run(work)) == 1
     assert children() == []
+
+
+WORKER = """
+import asyncio
+from crawlweb.analysis import Recipe, Task
+from crawlweb.content.page import Wants
+from crawlweb.parsers import Parsers
+from crawlweb.policy.canonical import Canonicalizer
+
+parsers = Parsers(Recipe(Wants()), Canonicalizer())
+asyncio.run(parsers.analyse(Task("https://a.org/", b"<p>text", "html"), suspect=True))
+print(parsers._idle.get()._process.pid, flush=True)
+input()
+"""
+
+
+def test_a_process_ends_when_its_worker_is_killed() -> None:
+    """A script without a guard of its main module, too: nothing runs it a second time."""
+    worker = subprocess.Popen([sys.executable, "-c", WORKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert worker.stdout is not None
+    child = int(worker.stdout.readline())
+    os.kill(child, 0)
+    worker.kill()
+    worker.communicate()
+    deadline = time.monotonic() + 30
+    while Path(f"/proc/{child}").exists() and "zombie" not in Path(f"/proc/{child}/status").read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
