@@ -202,8 +202,9 @@ class Cluster:
         node.call("CLUSTER MEET", "127.0.0.1", master.port, master.bus)
         node.wait_until(lambda client: client.execute_command("CLUSTER REPLICATE", master_id))
         node.wait_until(lambda client: client.info("replication").get("master_link_status") == "up")
-        for member in self.members:  # without their votes it is not promoted
+        for member in self.members:  # without their votes it is not promoted: they must know it, and it them
             member.wait_until(lambda client: node.address in str(client.execute_command("CLUSTER NODES")))
+            node.wait_until(lambda client, address=member.address: address in str(client.execute_command("CLUSTER NODES")))
         return node
 
     def wait_until_well(self) -> None:
