@@ -133,7 +133,8 @@ class Scheduler(BaseScheduler):
 
     async def _close(self) -> None:
         await self.crawl.close()
-        gc.unfreeze()  # extension modules complain of what is left at the end of the process
+        gc.unfreeze()  # extension modules complain of what is left at the end of the process,
+        gc.collect()  # and a process may run another crawl: what was frozen is of no age that is collected soon
 
     def _stats(self) -> dict[str, int]:
         """What counts for the whole crawl, with what others have counted up to now."""
