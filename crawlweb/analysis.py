@@ -13,6 +13,7 @@ from typing import Literal
 from .content.charset import decode
 from .content.feed import parse_feed
 from .content.fingerprint import fingerprint
+from .content.language import detect
 from .content.page import Wants, parse_page
 from .content.soft_404 import is_error
 from .policy.canonical import Canonicalizer
@@ -123,5 +124,7 @@ class Analyst:
             return parse_feed(task.body, task.url, task.content_type)
         if task.kind == "text":
             text, encoding = decode(task.body, task.content_type)
-            return Page(task.url, [], text=text, main_text=text, encoding=encoding)
+            wants = self._recipe.wants
+            language = detect(text) if wants.language else ""
+            return Page(task.url, [], text=text, main_text=text if wants.main_text else "", language=language, encoding=encoding)
         return Page(task.url, [], encoding="")

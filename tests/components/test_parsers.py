@@ -16,7 +16,7 @@ from typing import TypeVar
 import pytest
 
 from crawlweb import parsers as parsers_module
-from crawlweb.analysis import Analysis, Recipe, Task
+from crawlweb.analysis import Analysis, Analyst, Recipe, Task
 from crawlweb.content.page import Wants
 from crawlweb.errors import FetchError
 from crawlweb.parsers import LARGE_BYTES, Parsers
@@ -151,6 +151,16 @@ def test_processes_end_with_their_worker() -> None:
 
     assert len(run(work)) == 1
     assert children() == []
+
+
+def test_plain_text_has_a_language_and_is_all_main_text_where_those_are_wanted() -> None:
+    text = "Der alte Hafen liegt am Rand der Stadt, und die Fischer fahren jeden Morgen hinaus. " * 4
+    german = Task("https://a.org/t", text.encode(), "text", "text/plain")
+    page = Analyst(Recipe(Wants())).analyse(german).page
+    assert (page.language, page.main_text) == ("de", page.text)
+    page = Analyst(Recipe(Wants(main_text=False, language=False))).analyse(german).page
+    assert (page.language, page.main_text) == ("", "")
+    assert page.text
 
 
 WORKER = """
