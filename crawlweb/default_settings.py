@@ -102,6 +102,13 @@ class Config:
     first_byte_s: float = _row(
         10.0, "an answer begins so soon after its request, or there is none; DOWNLOAD_TIMEOUT is for the whole", unit="s", low=0.1
     )
+    keep_alive_s: float = _row(
+        4.0,
+        "a connection waits so long for the host's next request, if that may come by then; 0: each is closed after its answer",
+        unit="s",
+        low=0,
+    )
+    keep_alive_most: int = _row(256, "connections that wait at once; up to 125 kB each (TLS)", low=0)
     max_redirects: int = _row(5, "redirects followed in a row", low=0)
     near: tuple[str, ...] = _row(
         ("minhash",),
