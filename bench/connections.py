@@ -2,9 +2,9 @@
 
     python bench/connections.py [--fetches 400] [--rounds 5]
 
-CPU ms of the client's process per fetch of a 31 KB page, with uvloop, one fetch after the other; medians of alternating rounds, and bytes of memory of
-a connection that waits. The first rows are our download handler; those with versions of TLS are bare connections, `resumed` ones through a
-subclass of SSLContext that gives `wrap_bio` the session of the connection before.
+CPU ms of the client's process per fetch of a 31 KB page, with uvloop, one fetch after the other; medians of alternating rounds;
+and the memory of a connection that waits. The first rows are our download handler; those with versions of TLS are bare connections,
+`resumed` ones through a subclass of SSLContext that gives `wrap_bio` the session of the connection before.
 """
 
 from __future__ import annotations
