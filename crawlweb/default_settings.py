@@ -143,7 +143,13 @@ class Config:
     versions: str = _row(
         "latest", "`latest`: a record knows the last version of its page; `all`: the 16 before it, too", choices=("latest", "all")
     )
-    parsers: int = _row(1, "processes that pages over 256 KB, and those that may have killed a worker, are analysed in", low=1)
+    parsers: int = _row(1, "processes that larger pages, and those that may have killed a worker, are analysed in", low=1)
+    inline_bytes: int = _row(
+        262_144,
+        "pages up to this are analysed on the event loop, others in those processes; 0: all are, for a fifth more CPU, but of other cores",
+        unit="B",
+        low=0,
+    )
     probe_days: float = _row(
         30.0,
         "a host with 20 pages, of which no page of status 404 is known, is asked for a path that cannot be there, once in so many days; "
