@@ -108,7 +108,8 @@ class Contents:
             duplicates = await asyncio.to_thread(
                 partial(Duplicates.of, config, frontier, records, url_key, spawn, tick_s=tick_s, votes_least=VOTES_LEAST)
             )
-        return cls(frontier, canonicalizer, Parsers(recipe_of(config), canonicalizer, config.parsers, config.inline_bytes), duplicates, config, count)
+        parsers = Parsers(recipe_of(config), canonicalizer, config.parsers, config.inline_bytes)
+        return cls(frontier, canonicalizer, parsers, duplicates, config, count)
 
     async def close(self) -> None:
         await self._parsers.close()
