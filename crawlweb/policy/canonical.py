@@ -83,6 +83,7 @@ _ANY_VALUE = re.compile(".*", re.DOTALL)
 
 _PROFILE_VERSION = 2
 _BASES_KEPT = 64
+_ORIGINS_KEPT = 4_096
 _NAMES_KEPT = 1_024  # of parameters
 
 
@@ -134,7 +135,7 @@ class Canonicalizer:
         self._dropped_names = frozenset(name for name in dropped if name[-1] != "*")
         self._dropped_prefixes = tuple(name[:-1] for name in dropped if name[-1] == "*")
         self._hosts = lru_cache(known_hosts)(_hosts_of_origin)
-        self._origins = lru_cache(known_hosts)(_origin_of)
+        self._origins = lru_cache(_ORIGINS_KEPT)(_origin_of)
         self._dropped = lru_cache(_NAMES_KEPT)(self._values_dropped)
         self._base = lru_cache(_BASES_KEPT)(_parse_base)
 
@@ -230,7 +231,8 @@ class Canonicalizer:
                 continue
             if name or value:
                 kept.append((name, pair if value else name))
-        kept.sort(key=itemgetter(0))
+        if len(kept) > 1:
+            kept.sort(key=itemgetter(0))
         return "&".join([pair for _, pair in kept])
 
     def _values_dropped(self, name: str) -> re.Pattern[str] | None:
