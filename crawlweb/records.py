@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 
 def boottime() -> float:
@@ -15,9 +16,8 @@ def boottime() -> float:
 _CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A link made ready for the frontier."""
+class Target(NamedTuple):
+    """A link made ready for the frontier. A tuple: a page has a hundred, and a dataclass takes twice as long to make."""
 
     url: str  # what is fetched: as found, made valid, without fragment
     key: bytes  # URL key, 16 bytes: hash of the canonical URL

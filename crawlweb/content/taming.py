@@ -42,6 +42,8 @@ _VALUE = re.compile(rb"""(?<=[^ \t\n\r\f=])[ \t\n\r\f][\w:.@-]+=(?:"[^"'<>\s]*"|
 _WORD = re.compile(rb"[\s/\"']([^\s/>=]+)")  # an attribute's name, or a word
 _WORD_BYTES = 4  # the shortest of which there are many, with what is between
 _ENDS_ANY_TAG = b"<!\"'>"  # outside a tag: a bogus comment; inside: closes whatever quote is open, and the tag
+_TAG_END = ord(">")
+_LINES_TRIED = 16
 _SEPARATORS = b" \t\n\r\f/\"'"
 
 
@@ -83,7 +85,7 @@ def _cut(html: bytes, cut_bytes: int) -> list[bytes]:
     start = position = separators = 0
     while len(html) - position > 2 * cut_bytes:
         window_end = position + 2 * cut_bytes
-        cut = html.find(b">\n", position + cut_bytes, window_end) + 1
+        cut = _line_behind_tag(html, position + cut_bytes, window_end)
         if not cut and not (cut := html.find(b">", position + cut_bytes, window_end) + 1):
             window = html[position:window_end]
             separators += len(window) - len(window.translate(None, _SEPARATORS))
@@ -96,3 +98,15 @@ def _cut(html: bytes, cut_bytes: int) -> list[bytes]:
         separators = 0
     pieces.append(html[start:])
     return pieces
+
+
+def _line_behind_tag(html: bytes, start: int, end: int) -> int:
+    """Where the line ends that the first `>` before a newline ends; 0: there is none. One byte is found far quicker than two."""
+    newline = start
+    for _ in range(_LINES_TRIED):
+        newline = html.find(b"\n", newline + 1, end)
+        if newline < 0:
+            return 0
+        if html[newline - 1] == _TAG_END:
+            return newline
+    return html.find(b">\n", newline, end) + 1
