@@ -60,6 +60,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--http-port", type=int, default=0)
     parser.add_argument("--dns-port", type=int, default=0)
+    parser.add_argument("--tls", action="store_true", help="https, by a certificate that nobody signed")
+    parser.add_argument("--no-keep-alive", dest="keep_alive", action="store_false", help="each answer ends its connection")
     parser.add_argument("--cores", help="run on these cores only, e.g. 1 or 0,1")
     options = parser.parse_args()
     if options.cores:
@@ -72,7 +74,8 @@ def main() -> None:
         import uvloop
 
         uvloop.install()
-    web = Web(seed=options.seed, sites=sites, http_port=options.http_port, dns_port=options.dns_port)
+    ports = {"http_port": options.http_port, "dns_port": options.dns_port}
+    web = Web(seed=options.seed, sites=sites, **ports, tls=options.tls, keep_alive=options.keep_alive)
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(serve(web))
 
