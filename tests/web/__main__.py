@@ -3,7 +3,8 @@
     python -m tests.web --site tree:count=12,pages=40,robots=private --site files:name=docs.org,folder=FOLDER
 
 The first line on standard output is a JSON object: http_port, dns_server, seeds. Then every line on standard input is
-a command that is answered with a line of JSON: `served`, `report [min_delay_s [ip_delay_s]]`, `log`. The end of input ends it.
+a command that is answered with a line of JSON: `served`, `served-bytes`, `report [min_delay_s [ip_delay_s]]`, `log`. The end of input
+ends it.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ def answer(web: Web, command: str) -> Any:
     word, _, rest = command.strip().partition(" ")
     if word == "served":
         return web.served
+    if word == "served-bytes":
+        return web.served_bytes
     if word == "log":
         return web.visits()
     if word == "report":

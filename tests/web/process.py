@@ -45,6 +45,9 @@ class WebProcess:
     def served(self) -> int:
         return int(self._ask("served"))
 
+    def served_bytes(self) -> int:
+        return int(self._ask("served-bytes"))
+
     def visits(self) -> list[Visit]:
         return [Visit(*row) for row in self._ask("log")]
 

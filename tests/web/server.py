@@ -48,6 +48,8 @@ class Web:
         self.log: list[Visit] = []
         self.served = 0
         """How many of the requests showed a page."""
+        self.served_bytes = 0
+        """Bodies of these, encoded as they were sent."""
         self.failures: list[BaseException] = []
         self.names = NameServer(self.site_of)
         self.connections: set[_Connection] = set()
@@ -359,6 +361,7 @@ class _Connection(asyncio.Protocol):
             return
         self._visit = self._answer = None
         page = answer.page if answer.status == 200 else None
+        self._web.served_bytes += len(answer.body) if page is not None else 0
         self._web.record(visit._replace(end_s=end_s, status=answer.status, page=page, blocked=answer.blocked))
         if self._last or answer.manner == "raw":
             self._transport.close()

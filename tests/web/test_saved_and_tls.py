@@ -45,7 +45,8 @@ def test_every_answer_over_tls_needs_a_handshake_of_its_own() -> None:
                 answer = b""
                 while piece := client.recv(65_536):
                     answer += piece
-                assert answer.startswith(b"HTTP/1.1 200 OK\r\n") and b"\r\nConnection: close\r\n" in answer
+                assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+                assert b"\r\nConnection: close\r\n" in answer
                 assert answer.endswith(b"</html>\n")
                 assert (client.version(), client.session_reused) == ("TLSv1.3", False)
                 session = client.session
@@ -65,6 +66,7 @@ def test_the_http_port_of_a_web_with_tls_is_a_proxy_to_it(keep_alive: bool) -> N
             assert (answer.status, answer.getheader("Connection")) == (200, None if keep_alive else "close")
             assert answer.read().endswith(b"</html>\n")
         assert web.served() == 2
+        assert web.served_bytes() > 1000
         client.close()
 
 
@@ -100,7 +102,8 @@ def test_real_pages_keep_their_bytes_and_lead_nowhere_out(tmp_path: Path) -> Non
         (changed,) = shown - {latin, named}
         origins = {site.url("").encode() for site in web.sites.values()}
         found = re.fullmatch(rb'<a href="(.*)/there">t</a><a HREF=(.*)/a>c</a><a href="/own">o</a> +', changed)
-        assert found and set(found.groups()) <= origins
+        assert found
+        assert set(found.groups()) <= origins
         answer = next(iter(web.sites.values())).answer("/any/path?x=1", "")
         assert (answer.page, answer.content_type) == ("/any/path?x=1", "text/html")
 
