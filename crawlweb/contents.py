@@ -201,7 +201,7 @@ class Contents:
             near_duplicate_of=Earlier(twin.duplicate_of) if twin.kind == "near" and not self.config.store_duplicates else None,
         )
 
-    def outcome(self, content: Content, outcome: Outcome, fetch: Fetch, warc: WarcRef, headers: Headers) -> Outcome:
+    def outcome(self, content: Content, outcome: Outcome, fetch: Fetch, warc: WarcRef | None, headers: Headers) -> Outcome:
         """The outcome of a page, with what is kept and published of it."""
         analysis, twin, before = content.analysis, content.twin, content.before
         content_hash, simhash = _content_hash(analysis), analysis.fingerprint.simhash

@@ -162,6 +162,7 @@ class Config:
     referrer: bool = _row(True, "keep each URL's referrer in the frontier (about 20 to 60 B a pending URL)")
     contact: str = _row("", "URL or e-mail address of the operator, sent with the user agent; without it the start warns")
     from_email: str = _row("", "e-mail address, sent as `From` with each request; empty: none", name="CRAWLWEB_FROM")
+    warc: bool = _row(True, "keep every response in WARC files; else a crawl leaves only its items, records and events")
     warc_max_bytes: int = _row(1_000_000_000, "a WARC file is closed at this size", unit="B", low=1000)
     warc_upload: str = _row(
         "",

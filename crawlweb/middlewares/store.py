@@ -66,9 +66,11 @@ class StoreMiddleware:
         if fetch is not None:
             fetch = scheduler.crawl.contents.dated(fetch)
             content, fault = await self._content(request, response, fetch, verdict)
+            store, warc = scheduler.crawl.store, None
             try:
-                about = scheduler.crawl.contents.about(content) if content else None
-                warc = request.meta["crawlweb_warc"] = await scheduler.crawl.store.append(fetch, about)
+                if store is not None:
+                    about = scheduler.crawl.contents.about(content) if content else None
+                    warc = request.meta["crawlweb_warc"] = await store.append(fetch, about)
             except StoreError as e:
                 scheduler.failed(request, e, sent)
                 return request
