@@ -44,7 +44,6 @@ from tests.web import Visit, WebProcess  # noqa: E402
 
 GROUPS = 50  # hosts of one latency share a kind of site
 AROUND = 0.1  # of a host's latency: a page takes so much more or less
-PARTITIONS = 64
 
 
 @dataclass(frozen=True)
@@ -106,7 +105,7 @@ def measure(options: argparse.Namespace) -> tuple[Judgement, Moment, Moment, flo
                 folder / f"w{number}",
                 web.dns_server,
                 REDIS_URL=server.url,
-                CRAWLWEB_PARTITIONS=PARTITIONS,
+                CRAWLWEB_PARTITIONS=options.partitions,
                 CRAWLWEB_MIN_DELAY_S=options.delay_s,
                 CRAWLWEB_LATENCY_FACTOR=0,
                 CRAWLWEB_IP_DELAY_S=options.ip_delay_s,
@@ -123,9 +122,9 @@ def measure(options: argparse.Namespace) -> tuple[Judgement, Moment, Moment, flo
             time.sleep(0.2)
         time.sleep(options.warm_up + options.delay_s)
         pids = {run.process.pid for run in runs}
-        before = look(web, pids, server.pid, client, PARTITIONS)
+        before = look(web, pids, server.pid, client, options.partitions)
         time.sleep(options.seconds)
-        after = look(web, pids, server.pid, client, PARTITIONS)
+        after = look(web, pids, server.pid, client, options.partitions)
         memory_mb = rss_mb(pids)
         for run in runs:
             run.kill()
@@ -168,6 +167,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60, help="measured")
     parser.add_argument("--warm-up", type=float, default=10, help="seconds before that")
     parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--partitions", type=int, default=64)
     parser.add_argument("--links", type=int, default=10, help="of a page")
     parser.add_argument("--page-bytes", type=int, default=4000)
     parser.add_argument("--content", action="store_true", help="main text, fingerprints, records and events of pages, too")
