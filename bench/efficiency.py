@@ -4,8 +4,8 @@
     python bench/efficiency.py --hosts 5000 --delay-s 15                as many hosts as one worker's CPU can serve at that delay
     python bench/efficiency.py --hosts 5000                             more than it can: what limits then
 
-Hosts have endless small pages and answer after `--low-s` to `--high-s`, each after a time of its own; the latency factor is 0. Everything is
-judged from the web's own log, over `--seconds` after all hosts have been asked and `--warm-up` more have passed:
+Hosts have endless small pages and answer after `--low-s` to `--high-s`, each after a time of its own; the latency factor is 0. Everything
+is judged from the web's own log, over `--seconds` after all hosts have been asked and `--warm-up` more have passed:
 
     allowed    the sum over hosts of 1 / (delay + mean time from the start of a request to the end of its answer)
     lateness   from the moment at which the next request was allowed (end of the last answer + delay) to its start; none may be below 0
@@ -48,7 +48,7 @@ AROUND = 0.1  # of a host's latency: a page takes so much more or less
 
 @dataclass(frozen=True)
 class Judgement:
-    """`allowed` and `sent`: requests in the window; `shares`: sent ÷ allowed of each host; `late_s`: of each request after a host's first."""
+    """`allowed` and `sent`: requests in the window; `shares`: sent ÷ allowed of each host; `late_s`: of requests after a host's first."""
 
     allowed: float
     sent: int

@@ -83,7 +83,8 @@ class IpTurns:
                     if until_due_s is None or until_due_s > 0:
                         with contextlib.suppress(asyncio.TimeoutError):
                             await asyncio.wait_for(self._more.wait(), until_due_s)
-                await asyncio.sleep(wait_s)
+                if not any(self._due[shard] for shard in self._free_shards()):  # else they have waited for the last call
+                    await asyncio.sleep(wait_s)
                 latest = boottime() + ahead_s
                 while self._wishes and self._wishes[0][0] <= latest:
                     job = heapq.heappop(self._wishes)[2]
