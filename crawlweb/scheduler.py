@@ -76,6 +76,8 @@ class Scheduler(BaseScheduler):
             crawl_delay_cap_s=config.crawl_delay_cap_s,
             unix_now=lambda: self.crawl.frontier.unix_now(),
         )
+        assert crawler.stats is not None
+        self._inc_value = crawler.stats.inc_value
         self._probes = Probes(config.probe_days)
         self._resolver = resolver_of(crawler)
         self._ip_exceptions = Exceptions(config.ip_delay_except)
@@ -190,8 +192,7 @@ class Scheduler(BaseScheduler):
     def count(self, name: str, by: int = 1) -> None:
         """A stat of crawlweb's rises."""
         if by:
-            assert self.crawler.stats is not None
-            self.crawler.stats.inc_value(f"crawlweb/{name}", by)
+            self._inc_value(f"crawlweb/{name}", by)
 
     def gauge(self, name: str, value: float) -> None:
         """A stat of crawlweb's has a new value."""
