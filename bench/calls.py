@@ -117,6 +117,7 @@ def run(name: str, options: argparse.Namespace) -> dict[str, Counter[str]]:
                     *("-m", "scrapy"),
                     *crawler.command(web, seeds, folder),
                     *(part for key, value in settings.items() for part in ("-s", f"{key}={value}")),
+                    *(part for setting in options.set for part in ("-s", setting)),
                 ],
                 cwd=crawler.folder,
                 env={**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0"},
@@ -158,6 +159,7 @@ def main() -> int:
     parser.add_argument("--page-bytes", type=int, default=1000)
     parser.add_argument("--concurrency", type=int, default=64)
     parser.add_argument("--functions", type=int, default=0, help="show so many functions with the most calls")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the crawlers")
     parser.add_argument("--most", type=float, help="1 if a crawler needs more calls a request than this")
     parser.add_argument("--timeout-s", type=int, default=100)
     options = parser.parse_args()

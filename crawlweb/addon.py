@@ -73,7 +73,7 @@ SETTINGS: dict[str, Any] = {
     "LOG_FORMATTER": "crawlweb.logformatter.LogFormatter",
     "DOWNLOAD_TIMEOUT": 10,
     "CONCURRENT_REQUESTS": 2000,
-    "CONCURRENT_ITEMS": 4,
+    "CONCURRENT_ITEMS": 1,
     "SCRAPER_SLOT_MAX_ACTIVE_SIZE": 100_000_000,
     "COOKIES_ENABLED": False,
     "TELNETCONSOLE_ENABLED": False,

@@ -8,7 +8,7 @@ import random
 import secrets
 from collections.abc import Container, Coroutine, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from scrapy import Request, Spider
@@ -388,13 +388,19 @@ class Scheduler(BaseScheduler):
 
 def header_of(response: Response, name: str) -> str | None:
     """As browsers read it: UTF-8 if it is, else Latin-1."""
-    value = response.headers.get(name)
-    if value is None:
+    values: list[bytes] | None = dict.get(response.headers, _header_key(name))  # Headers.get makes each name and default anew
+    if not values:
         return None
+    value = values[-1]
     try:
         return value.decode()
     except UnicodeDecodeError:
         return value.decode("latin-1")
+
+
+@lru_cache(maxsize=64)
+def _header_key(name: str) -> bytes:
+    return name.title().encode()
 
 
 def _no_page(response: Response) -> None:
