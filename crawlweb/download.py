@@ -16,7 +16,9 @@ import re
 import resource
 import socket
 import ssl
+import sys
 import time
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
@@ -173,6 +175,7 @@ class _Attempt:
         self._latency_s: float | None = None
         self._peer: Peer | None = None
         self._is_reused = False
+        self._timed_out = False
 
     async def response(self) -> Response:
         timeout_s = self._handler.timeout_s(self._request)
@@ -181,14 +184,21 @@ class _Attempt:
         if deadline is not None and deadline - begun < timeout_s:
             raise LeaseExpired(f"{deadline - begun:.1f} s left, {timeout_s:g} needed")
         until = begun + timeout_s
+        task = asyncio.current_task()
+        assert task is not None
+        timer = asyncio.get_running_loop().call_later(until - boottime(), self._expire, task)
         try:
-            await asyncio.wait_for(self._converse(until, deadline), until - boottime())
-        except asyncio.TimeoutError:
-            if self.exchange.sent is None:
-                if deadline is not None and boottime() > until + _SLEPT_S:
-                    raise LeaseExpired("the process slept before the request was sent") from None
-                raise FetchError("connect_timeout" if self.address else "dns_timeout", f"after {timeout_s:g} s") from None
-            self.exchange.expire()
+            await self._converse(until, deadline)
+        except asyncio.CancelledError:
+            if not self._timed_out:
+                raise
+            if sys.version_info >= (3, 11):
+                task.uncancel()
+            if deadline is not None and boottime() > until + _SLEPT_S:
+                raise LeaseExpired("the process slept before the request was sent") from None
+            raise FetchError("connect_timeout" if self.address else "dns_timeout", f"after {timeout_s:g} s") from None
+        finally:
+            timer.cancel()
         if self.exchange.error is not None:
             if self._is_reused and self._peer is not None and self.exchange.first_byte is None and self.exchange.error.kind == "reset":
                 self._handler.connections.distrust(self._peer)
@@ -197,6 +207,14 @@ class _Attempt:
         assert self.exchange.first_byte is not None
         self._request.meta["download_latency"] = self.exchange.first_byte - begun
         return self._finished_response()
+
+    def _expire(self, task: asyncio.Task[object]) -> None:
+        """Once the request is out, what came is kept."""
+        if self.exchange.sent is None:
+            self._timed_out = True
+            task.cancel()
+        else:
+            self.exchange.expire()
 
     async def _converse(self, until: float, deadline: float | None) -> None:
         """Returns when the response is there, or `exchange.error`."""
@@ -311,15 +329,16 @@ class _Attempt:
         )
         headers = _decoded_headers(head, self._request.method, len(body))
         response_class = responsetypes.from_args(headers=headers, url=self._request.url, body=body)
-        return response_class(
+        response = response_class(
             url=self._request.url,
             status=head.status,
-            headers=headers,
             body=body,
             flags=exchange.flags,
-            ip_address=ipaddress.ip_address(address.ip),
+            ip_address=_ip_address(address.ip),
             protocol=f"HTTP/{head.version}",
         )
+        response.headers = headers  # given to the class, they would be made once more
+        return response
 
 
 class LoopLag:
@@ -364,23 +383,30 @@ def request_head(request: Request, url: ParseResult, from_email: str = "", close
     target = target if target.startswith("/") else f"/{target}"
     host = url.netloc.rpartition("@")[2].removesuffix(f":{_PORTS[url.scheme]}")
     method = request.method.encode()
-    for token in (method, *request.headers):
+    headers: dict[bytes, list[bytes]] = dict(request.headers)  # without looking each name up again
+    for token in (method, *headers):
         if not _TOKEN.fullmatch(token):
             raise FetchError("error", f"{token!r} is no method or header name")
-    lines = [b"%b %b HTTP/1.1" % (method, target.encode()), b"Host: " + _CONTROL.sub(b" ", request.headers.get("Host") or host.encode())]
-    for name, values in request.headers.items():
+    lines = [b"%b %b HTTP/1.1" % (method, target.encode()), b"Host: " + _CONTROL.sub(b" ", _last(headers, b"Host") or host.encode())]
+    for name, values in headers.items():
         if name == b"Referer":
             lines += [b"Referer: " + _CONTROL.sub(b" ", _USERINFO.sub(rb"\1", value)) for value in values]
         elif name not in _OURS:
-            lines += [name + b": " + _CONTROL.sub(b" ", value) for value in values]
-    if from_email and "From" not in request.headers:
+            for value in values:
+                lines.append(name + b": " + _CONTROL.sub(b" ", value))
+    if from_email and b"From" not in headers:
         lines.append(b"From: " + from_email.encode())
-    if "Accept-Encoding" not in request.headers:
+    if b"Accept-Encoding" not in headers:
         lines.append(b"Accept-Encoding: " + ACCEPT_ENCODING)
     if request.body or request.method in ("POST", "PUT", "PATCH"):
         lines.append(b"Content-Length: %d" % len(request.body))
     lines.append(b"Connection: close" if closes else b"Connection: keep-alive")
     return b"\r\n".join(lines) + b"\r\n\r\n"
+
+
+def _last(headers: dict[bytes, list[bytes]], name: bytes) -> bytes | None:
+    values = headers.get(name)
+    return values[-1] if values else None
 
 
 def raise_file_limit() -> None:
@@ -391,13 +417,22 @@ def raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
+@lru_cache(maxsize=4096)
+def _ip_address(ip: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    return ipaddress.ip_address(ip)
+
+
 def _decoded_headers(head: Head, method: str, body_bytes: int) -> Headers:
     """As received, without what described the encoded body."""
-    headers = Headers(head.headers)
+    values: dict[bytes, list[bytes]] = {}
+    for name, value in head.headers:
+        values.setdefault(name.title(), []).append(value)
     if head.has_body(method):
-        headers.pop("Content-Encoding", None)
-        headers.pop("Transfer-Encoding", None)
-        headers["Content-Length"] = str(body_bytes)
+        values.pop(b"Content-Encoding", None)
+        values.pop(b"Transfer-Encoding", None)
+        values[b"Content-Length"] = [b"%d" % body_bytes]
+    headers = Headers()
+    dict.update(headers, values)  # which are as Headers makes them
     return headers
 
 

@@ -24,6 +24,7 @@ _FOLD: Final = re.compile(rb"\r?\n[ \t]+")
 _LENGTH: Final = re.compile(rb"\d{1,18}")
 _CHUNKED_HEAD: Final = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 _FRAMING_SLACK_BYTES: Final = 1 << 20
+_IDENTITY: Final = Decoder(b"", 0)  # it is not fed
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,20 +50,27 @@ class Head:
         match = _STATUS_LINE.match(status_line)
         if match is None:
             raise FetchError("bad_response", f"no status line: {status_line[:80]!r}")
-        pairs = (line.partition(b":") for line in lines)
-        headers = tuple((name.strip(), value.strip()) for name, colon, value in pairs if colon and name.strip())
-        return cls(raw, match[1].decode(), int(match[2]), headers)
+        headers = []
+        for line in lines:
+            name, colon, value = line.partition(b":")
+            if colon and (name := name.strip()):
+                headers.append((name, value.strip()))
+        return cls(raw, match[1].decode(), int(match[2]), tuple(headers))
 
     def value(self, name: bytes) -> bytes:
         """All values of a header, joined by commas; `name` in lower case."""
-        return b",".join(value for key, value in self.headers if key.lower() == name)
+        values = []
+        for key, value in self.headers:
+            if key.lower() == name:
+                values.append(value)
+        return b",".join(values)
 
     def has_body(self, method: str) -> bool:
         return method != "HEAD" and self.status not in (204, 304)
 
     def length_bytes(self) -> int | None:
         """Content-Length; None when it is missing, no number, or contradicts itself: then the close ends the body."""
-        values = {value.strip() for value in self.value(b"content-length").split(b",")}
+        values = set(map(bytes.strip, self.value(b"content-length").split(b",")))
         value = values.pop()
         return int(value) if not values and _LENGTH.fullmatch(value) else None
 
@@ -98,7 +106,7 @@ class Exchange(asyncio.Protocol):
         self._is_delimited = False  # the answer's last byte has come, and nothing after it
         self._chunks: httptools.HttpResponseParser | None = None
         self._unchunked = bytearray()  # of one read: chunks may be a byte long
-        self._decoder = Decoder(b"", caps.body_bytes)
+        self._decoder = _IDENTITY
         self._decoded: list[bytes] = []
 
     @property
@@ -222,7 +230,8 @@ class Exchange(asyncio.Protocol):
             self.flags.append("wrong_type")
             self.end("unspecified")
             return
-        self._decoder = Decoder(head.value(b"content-encoding"), self._caps.body_bytes)
+        if encodings := head.value(b"content-encoding"):
+            self._decoder = Decoder(encodings, self._caps.body_bytes)
         if b"chunked" in head.value(b"transfer-encoding").lower():
             self._chunks = httptools.HttpResponseParser(self)
             self._chunks.set_dangerous_leniencies(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from datetime import datetime, timezone
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from scrapy.http import HtmlResponse, TextResponse
@@ -133,10 +134,9 @@ class StoreMiddleware:
             self._inc(f"truncated/{fetch.truncated}")
 
     def _inc(self, name: str, by: int = 1) -> None:
-        assert self._crawler.stats is not None
-        self._crawler.stats.inc_value(f"crawlweb/{name}", by)
+        self._scheduler.count(name, by)
 
-    @property
+    @cached_property
     def _scheduler(self) -> Scheduler:
         scheduler: Any = self._crawler.engine.scheduler
         assert isinstance(scheduler, Scheduler)
