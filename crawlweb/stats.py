@@ -64,6 +64,8 @@ STATS = {
     "crawlweb/replaced": "requests that a middleware answered with another request",
     "crawlweb/local/elsewhere": "requests that only another process can make",
     "crawlweb/errors/enqueue": "requests of a spider that could not be put into the frontier",
+    "crawlweb/keep_alive/reused": "requests sent on a connection that was kept (`CRAWLWEB_KEEP_ALIVE_S`)",
+    "crawlweb/keep_alive/lost": "of those, requests that met the server's close: their URLs went back unfetched",
     "crawlweb/dns/hits": "names whose address was known",
     "crawlweb/dns/misses": "names that were looked up, or that waited for another's look-up",
     "crawlweb/dns/failures/<kind>": "names without an address that can be used, by kind of failure, known ones included",

@@ -43,6 +43,7 @@ LEASE_BATCH = 64
 LINKS_WAITING = 100_000  # no page is begun while more links than this wait to be sent
 POLL_MAX_S = 1.0  # a partition that has nothing is asked this often at first
 POLLS_AT_ONCE = 16
+NEW_S = 0.25  # or a quarter of the delay: a host that was not known waits so long to be leased, while there is other work
 HUNG_S = 0.25  # a partition that takes longer to answer does not hold back the others
 RENEW_S = 2.0  # well within the time that nobody reclaims after a silence of Redis
 CLOSE_S = 30.0
@@ -82,7 +83,7 @@ class Worker:
         self.frontier, self.meta = frontier, meta
         self.memory = memory or MemoryWatch(frontier, count=count)
         self.pace = pace or Pace(frontier)
-        told = Told(lambda p: self._ask(p, 0), self._completing, self._completed, dropped, count, self.run)
+        told = Told(self._found, self._completing, self._completed, dropped, count, self.run)
         self._dropped = dropped
         self.outbox = Outbox(frontier, told, self.memory, seen_cache_keys, self.pace, events)
         self._events = events
@@ -232,8 +233,15 @@ class Worker:
                 self._count("leases/late" if letter == "g" else "dead")
             if letter == "x" and outcome.lease.entry.request:
                 self._dropped(outcome.lease.entry.request)
-        free_now = not self.in_hand or any(outcome.ended is None for outcome in batch)
-        self._ask(p, 0 if free_now else self.frontier.limits.min_delay_s - self.frontier.limits.look_ahead_s)
+        ends = [outcome.ended for outcome in batch if outcome.ended is not None]
+        if not self.in_hand or len(ends) < len(batch):
+            self._ask(p, 0)
+        else:
+            self._rota.ask_for(p, min(ends) + self.frontier.limits.min_delay_s - boottime())
+
+    def _found(self, p: int) -> None:
+        """New links are in a partition: of hosts that it knows and has its times for, most of them."""
+        self._ask(p, min(NEW_S, self.frontier.limits.min_delay_s / 4) if self.in_hand else 0)
 
     # -- leases in ------------------------------------------------------------------------------------------------------
 

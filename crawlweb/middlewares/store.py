@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from datetime import datetime, timezone
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from scrapy.http import HtmlResponse, TextResponse
@@ -66,9 +67,11 @@ class StoreMiddleware:
         if fetch is not None:
             fetch = scheduler.crawl.contents.dated(fetch)
             content, fault = await self._content(request, response, fetch, verdict)
+            store, warc = scheduler.crawl.store, None
             try:
-                about = scheduler.crawl.contents.about(content) if content else None
-                warc = request.meta["crawlweb_warc"] = await scheduler.crawl.store.append(fetch, about)
+                if store is not None:
+                    about = scheduler.crawl.contents.about(content) if content else None
+                    warc = request.meta["crawlweb_warc"] = await store.append(fetch, about)
             except StoreError as e:
                 scheduler.failed(request, e, sent)
                 return request
@@ -131,10 +134,9 @@ class StoreMiddleware:
             self._inc(f"truncated/{fetch.truncated}")
 
     def _inc(self, name: str, by: int = 1) -> None:
-        assert self._crawler.stats is not None
-        self._crawler.stats.inc_value(f"crawlweb/{name}", by)
+        self._scheduler.count(name, by)
 
-    @property
+    @cached_property
     def _scheduler(self) -> Scheduler:
         scheduler: Any = self._crawler.engine.scheduler
         assert isinstance(scheduler, Scheduler)
