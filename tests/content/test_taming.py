@@ -13,8 +13,9 @@ from crawlweb.content.taming import CUT_BYTES, tamed
 # No tag of HTML but these begins so: b big code em font i s small strike strong tt u.
 FORMATTING = re.compile(rb"<[bcefistu](?:ig|t|m|ode|ont|mall|trike|trong)?(?=[ \t\n\r\f\v/])", re.IGNORECASE)
 PIECES = st.sampled_from(
-    [b"<", b"</", b"<<", b"< ", b"b", b"BIG", b"code", b"co", b"em", b"fOnt", b"i", b"I", b"s", b"S", b"small", b"sm", b"strike", b"strong",
-     b"st", b"tt", b"TT", b"u", b"br", b"c", b"e", b"f", b"t", b"o", b"span", b"a", b" ", b"\t", b"\n", b"\r", b"\f", b"\v", b"/", b">", b"\0", b"\xa0", b"\xff"]
+    [b"<", b"</", b"<<", b"< ", b"b", b"BIG", b"code", b"co", b"em", b"fOnt", b"i", b"I", b"s", b"S", b"small", b"sm", b"strike",
+     b"strong", b"st", b"tt", b"TT", b"u", b"br", b"c", b"e", b"f", b"t", b"o", b"span",
+     b"a", b" ", b"\t", b"\n", b"\r", b"\f", b"\v", b"/", b">", b"\0", b"\xa0", b"\xff"]
 )  # fmt: skip
 
 
