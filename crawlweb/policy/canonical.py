@@ -134,6 +134,7 @@ class Canonicalizer:
         self._hosts = lru_cache(known_hosts)(_hosts_of_origin)
         self._origins = lru_cache(_ORIGINS_KEPT)(_origin_of)
         self._dropped = lru_cache(_NAMES_KEPT)(self._values_dropped)
+        self._form = lru_cache(_BASES_KEPT)(self._form_of)  # of a page it is asked for beside the key
         self._base = lru_cache(_BASES_KEPT)(_parse_base)
 
     def target(self, href: str, base: str | None = None) -> Target | None:
@@ -167,11 +168,14 @@ class Canonicalizer:
 
     def canonical_url(self, url: str) -> str:
         """`https://host[:port]/path[?query]`. Raises ValueError for what is no http(s) URL; length is not judged."""
-        return self._canonical(_fetched(parse_link(url)))[1]
+        return self._form(url)
 
     def url_key(self, url: str) -> bytes:
         """16 bytes. Raises ValueError for what is no http(s) URL; length is not judged."""
         return _key(self.canonical_url(url))
+
+    def _form_of(self, url: str) -> str:
+        return self._canonical(_fetched(parse_link(url)))[1]
 
     def _target(self, href: str, base: Base) -> Target:
         if len(href) > self._max_href_chars:
