@@ -121,7 +121,8 @@ def parse_page(
         if kind == _LINK:
             attributes = node.attributes  # all of them cost less than one of `attrs` that is not there
             if href := attributes.get("href"):
-                href = href.strip(C0_AND_SPACE)
+                if href[0] <= " " or href[-1] <= " ":
+                    href = href.strip(C0_AND_SPACE)
                 rel = attributes.get("rel") or ""
                 text = ""
                 if chars_left > 0:

@@ -74,11 +74,8 @@ _NORMAL: dict[str, str] = {
 _UNUSUAL = re.compile(r"[;(|\[\]]").search
 
 # Origin, path, query of a link that parser and rules leave as it is, but for the origin, slashes at the path's end, and the order of
-# parameters. Unless the path has `//` or `/.` in it, or a colon and no slash before it.
-_PLAIN = re.compile(
-    r"([Hh][Tt][Tt][Pp][Ss]?://[A-Za-z0-9.:-]{1,300}(?=/))?([A-Za-z0-9_~,!$&*+=:@/.-]+)(?:\?([A-Za-z0-9_~,!$*=:@/.&-]+))?(?:#.*)?",
-    re.DOTALL,
-).fullmatch
+# parameters. Unless it goes on, but with a fragment; the path has `//` or `/.` in it, or a colon and no slash before it.
+_PLAIN = re.compile(r"([Hh][Tt][Tt][Pp][Ss]?://[A-Za-z0-9.:-]{1,300})?([A-Za-z0-9_~,!$&*+=:@/.-]+)(?:\?([A-Za-z0-9_~,!$*=:@/.&-]+))?").match
 _ANY_VALUE = re.compile(".*", re.DOTALL)
 
 _PROFILE_VERSION = 2
@@ -137,6 +134,7 @@ class Canonicalizer:
         self._hosts = lru_cache(known_hosts)(_hosts_of_origin)
         self._origins = lru_cache(_ORIGINS_KEPT)(_origin_of)
         self._dropped = lru_cache(_NAMES_KEPT)(self._values_dropped)
+        self._form = lru_cache(_BASES_KEPT)(self._form_of)  # of a page it is asked for beside the key
         self._base = lru_cache(_BASES_KEPT)(_parse_base)
 
     def target(self, href: str, base: str | None = None) -> Target | None:
@@ -170,21 +168,25 @@ class Canonicalizer:
 
     def canonical_url(self, url: str) -> str:
         """`https://host[:port]/path[?query]`. Raises ValueError for what is no http(s) URL; length is not judged."""
-        return self._canonical(_fetched(parse_link(url)))[1]
+        return self._form(url)
 
     def url_key(self, url: str) -> bytes:
         """16 bytes. Raises ValueError for what is no http(s) URL; length is not judged."""
         return _key(self.canonical_url(url))
 
+    def _form_of(self, url: str) -> str:
+        return self._canonical(_fetched(parse_link(url)))[1]
+
     def _target(self, href: str, base: Base) -> Target:
         if len(href) > self._max_href_chars:
             raise ValueError("too long to be parsed")
-        if plain := _PLAIN(href):
+        plain = _PLAIN(href)
+        if plain and ((end := plain.end()) == len(href) or href[end] == "#"):
             written, path, query = plain.groups()
-            origin = self._origins(written) if written else base.plain_origin
             if path[0] != "/":
-                path = base.plain_folder + path if base.plain_folder and ":" not in path else ""
-            if origin and path and "//" not in path and "/." not in path:
+                path = base.plain_folder + path if base.plain_folder and not written and ":" not in path else ""
+            is_plain = path and "//" not in path and "/." not in path
+            if is_plain and (origin := self._origins(written) if written else base.plain_origin):
                 url = f"{origin}{path}?{query}" if query else origin + path
                 if len(url) > self._max_url_chars:
                     raise ValueError("too long")
