@@ -4,7 +4,7 @@
     python bench/endurance.py --pages 50000 --hosts 4000      a short look
     python bench/endurance.py --json run.jsonl                every sample as a line, as it is taken
 
-The web, of a process of its own, answers for all hosts from 64 addresses of loopback: pages of 1.5 kB with 7 links, some of them copies,
+The web, of a process of its own, answers for all hosts from 1,024 addresses of loopback: pages of 1.5 kB with 7 links, some of them copies,
 redirects, 404s, 503s, bodies that end too soon, other types, cookies; each host has a robots.txt. Delay 0, addresses have their clock.
 Worker on one core, web and Redis on the other.
 
@@ -42,7 +42,7 @@ from crawlweb.frontier.server import PrivateServer  # noqa: E402
 from tests.web.names import question  # noqa: E402
 from tests.web.text import prose  # noqa: E402
 
-ADDRESSES = 64
+ADDRESSES = 1024
 SUFFIX = "example"
 FEW = 50  # containers with less, and fewer objects of a type more, are not named
 GREW = 1.05
@@ -249,8 +249,9 @@ class Names(asyncio.DatagramProtocol):
         with contextlib.suppress(ValueError):
             name, kind, section = question(data)
             digits = name[1:].partition(".")[0]
-            last = 1 + (int(digits) if digits.isdigit() else 0) % ADDRESSES
-            record = b"\xc0\x0c\x00\x01\x00\x01\x00\x00\x0e\x10\x00\x04" + bytes((127, 0, 0, last)) if kind == 1 else b""
+            number = (int(digits) if digits.isdigit() else 0) % ADDRESSES
+            ip = bytes((127, 0, number // 250, 1 + number % 250))
+            record = b"\xc0\x0c\x00\x01\x00\x01\x00\x00\x0e\x10\x00\x04" + ip if kind == 1 else b""
             self._transport.sendto(data[:2] + b"\x81\x80\x00\x01\x00" + bytes((bool(record),)) + bytes(4) + section + record, addr)
 
 
@@ -260,8 +261,8 @@ async def serve(hosts: int, pages: int) -> None:
     first = await loop.create_server(lambda: Server(made), "127.0.0.1", 0, backlog=1024)
     port = first.sockets[0].getsockname()[1]
     made = Pages(hosts, pages, port)
-    for n in range(2, ADDRESSES + 1):
-        await loop.create_server(functools.partial(Server, made), f"127.0.0.{n}", port, backlog=1024)
+    for n in range(1, ADDRESSES):
+        await loop.create_server(functools.partial(Server, made), f"127.0.{n // 250}.{1 + n % 250}", port, backlog=128)
     names, _ = await loop.create_datagram_endpoint(Names, ("127.0.0.1", 0))
     print(json.dumps({"port": port, "dns": names.get_extra_info("sockname")[1]}), flush=True)
     await loop.run_in_executor(None, sys.stdin.read)
