@@ -4,7 +4,7 @@
     python bench/endurance.py --pages 50000 --hosts 4000      a short look
     python bench/endurance.py --json run.jsonl                every sample as a line, as it is taken
 
-The web, of a process of its own, answers for all hosts from 1,024 addresses of loopback: pages of 1.5 kB with 7 links, some of them copies,
+The web, of a process of its own, answers for all hosts from 4,000 addresses of loopback: pages of 1.5 kB with 7 links, some of them copies,
 redirects, 404s, 503s, bodies that end too soon, other types, cookies; each host has a robots.txt. Delay 0, addresses have their clock.
 Worker on one core, web and Redis on the other.
 
@@ -42,8 +42,9 @@ from crawlweb.frontier.server import PrivateServer  # noqa: E402
 from tests.web.names import question  # noqa: E402
 from tests.web.text import prose  # noqa: E402
 
-ADDRESSES = 1024
+ADDRESSES = 4000
 SUFFIX = "example"
+TEXTS = 1999
 FEW = 50  # containers with less, and fewer objects of a type more, are not named
 GREW = 1.05
 
@@ -171,10 +172,10 @@ class Pages:
     """What a host answers: everything follows from its number and the path. A page's children are the next of a binary tree of its host;
     two links lead to other hosts."""
 
-    def __init__(self, hosts: int, pages: int, port: int) -> None:
+    def __init__(self, hosts: int, pages: int, words: int, port: int) -> None:
         self._hosts, self._pages, self._port = hosts, pages, port
         rng = Random(1)
-        self._words = [prose(rng, 60) for _ in range(2_000)]
+        self._texts = [prose(rng, words) for _ in range(TEXTS)]
 
     def answer(self, host: int, target: str) -> tuple[int, str, bytes, str]:
         """Status, type, body, more headers."""
@@ -201,8 +202,9 @@ class Pages:
         jumps = [f"http://h{(host * 7 + n * 13 + k * 104_729) % self._hosts}.{SUFFIX}:{self._port}/" for k in (1, 2)]
         hrefs = [*below, *jumps, f"/r/{(3 * n + 1) % self._pages}", f"/lost/{n}" if n % 9 == 0 else "/", f"/no/{host}"]
         links = "".join(f'<li><a href="{href}">link {k}</a></li>' for k, href in enumerate(hrefs))
-        # Every text is of its own, but for the pages of one number beyond the others: those are copies of one another.
-        words = [self._words[(n if n >= 1_000_000 else host * 17 + n * 1_009 + k * 311) % 2_000] for k in range(2)]
+        # Two texts of many for each page, but for those of one number beyond the others: they are copies of one another.
+        pick = (0 if n >= 1_000_000 else host * 2_654_435_761) + n * 40_503_007
+        words = self._texts[pick % TEXTS], self._texts[pick // TEXTS % TEXTS]
         name = n if n >= 1_000_000 else f"{host} {n}"
         return (
             f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Page {name}</title></head><body>'
@@ -255,12 +257,12 @@ class Names(asyncio.DatagramProtocol):
             self._transport.sendto(data[:2] + b"\x81\x80\x00\x01\x00" + bytes((bool(record),)) + bytes(4) + section + record, addr)
 
 
-async def serve(hosts: int, pages: int) -> None:
+async def serve(hosts: int, pages: int, words: int) -> None:
     """Until standard input ends. Tells its ports as the first line."""
     loop = asyncio.get_running_loop()
     first = await loop.create_server(lambda: Server(made), "127.0.0.1", 0, backlog=1024)
     port = first.sockets[0].getsockname()[1]
-    made = Pages(hosts, pages, port)
+    made = Pages(hosts, pages, words, port)
     for n in range(1, ADDRESSES):
         await loop.create_server(functools.partial(Server, made), f"127.0.{n // 250}.{1 + n % 250}", port, backlog=128)
     names, _ = await loop.create_datagram_endpoint(Names, ("127.0.0.1", 0))
@@ -269,9 +271,9 @@ async def serve(hosts: int, pages: int) -> None:
 
 
 @contextlib.contextmanager
-def web(hosts: int, pages: int, core: int) -> Iterator[dict[str, int]]:
+def web(hosts: int, pages: int, words: int, core: int) -> Iterator[dict[str, int]]:
     child = subprocess.Popen(
-        [sys.executable, __file__, "--serve", f"{hosts},{pages}"],
+        [sys.executable, __file__, "--serve", f"{hosts},{pages},{words}"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         start_new_session=True,
@@ -289,7 +291,7 @@ def run(options: argparse.Namespace) -> list[dict[str, Any]]:
     """Samples of the worker, Redis' figures added."""
     samples: list[dict[str, Any]] = []
     host_pages = max(2, -(-options.pages * 6 // (5 * options.hosts)))
-    with tempfile.TemporaryDirectory(prefix="bench-") as name, web(options.hosts, host_pages, options.server_core) as opened:
+    with tempfile.TemporaryDirectory(prefix="bench-") as name, web(options.hosts, host_pages, options.words, options.server_core) as opened:
         folder = Path(name)
         (folder / "census.py").write_text(EXTENSION)
         seeds, log, told = folder / "seeds.txt", folder / "log.txt", folder / "census.jsonl"
@@ -475,6 +477,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pages", type=int, default=1_000_000, help="fetches")
     parser.add_argument("--hosts", type=int, default=50_000)
+    parser.add_argument("--words", type=int, default=60, help="of a paragraph of two; payloads under 1 kB (20) are not remembered")
     parser.add_argument("--concurrency", type=int, default=256)
     parser.add_argument("--ip-delay-s", type=float, default=0.002)
     parser.add_argument("--sample-s", type=float, default=5.0)
