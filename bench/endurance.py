@@ -10,8 +10,8 @@ Worker on one core, web and Redis on the other.
 
 An extension in the worker tells its memory (VmRSS), file descriptors, threads and slots every `--sample-s`; a census of its live objects by
 type, and of every container that is reached from the crawler with its length, every `--census-s`. A line is fitted to the second half of
-the fetches: the worker holds if it grows by less than `--most-mb` in 100,000, and Redis by no more than what its data grew by. What grew in
-the second half is named. SIGINT ends the run early, with the figures up to then.
+the fetches: the worker holds if it grows by less than `--most-mb` in 100,000. What grew in the second half is named, and what Redis' memory
+is for: it grows with its data (records, fingerprints, queues). SIGINT ends the run early, with the figures up to then.
 """
 
 from __future__ import annotations
@@ -36,8 +36,11 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
 
 import redis  # noqa: E402
+from redis.asyncio import Redis  # noqa: E402
 from throughput import Processes, machine, move, rss_mb  # noqa: E402
 
+from crawlweb.frontier.accounts import Accounts  # noqa: E402
+from crawlweb.frontier.frontier import Frontier  # noqa: E402
 from crawlweb.frontier.server import PrivateServer  # noqa: E402
 from tests.web.names import question  # noqa: E402
 from tests.web.text import prose  # noqa: E402
@@ -332,6 +335,8 @@ def run(options: argparse.Namespace) -> list[dict[str, Any]]:
         server = redis.Redis(unix_socket_path=str(PrivateServer(folder / "data").socket), decode_responses=True)
         try:
             samples += _watch(child, processes, server, told, options)
+            with contextlib.suppress(redis.RedisError):
+                asyncio.run(_account(str(PrivateServer(folder / "data").socket), samples))
         finally:
             child.send_signal(signal.SIGINT)
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -390,6 +395,16 @@ def _watch(
     if out:
         out.close()
     return samples
+
+
+async def _account(socket: str, samples: Sequence[dict[str, Any]]) -> None:
+    """What Redis' memory is for."""
+    async with Redis(unix_socket_path=socket) as client:
+        account = await Accounts(Frontier(client, "web", 64, "bench")).walk()
+    fetches = max(1, samples[-1]["fetches"]) if samples else 1
+    print(f"Redis: {account.used_bytes / 2**20:.1f} MB used, of which are known {account.known_bytes / 2**20:.1f}; by kind:")
+    for name, tally in sorted(account.kinds.items(), key=lambda kind: -kind[1].size_bytes)[:14]:
+        print(f"  {name:40} {tally.keys:11,.0f} keys {tally.size_bytes / 2**20:9.1f} MB {tally.size_bytes / fetches:8.1f} B a fetch")
 
 
 def shown(samples: Sequence[dict[str, Any]]) -> str:

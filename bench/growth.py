@@ -222,9 +222,10 @@ async def run(options: argparse.Namespace, folder: Path) -> None:
 
 @dataclass(slots=True)
 class Cell:
-    """`cpu_us`: of the server, a URL; `times_us`: of each call in the server; by script."""
+    """`cpu_us`: of the server, a URL; `commands`: that scripts call, a URL; `times_us`: of each call in the server; by script."""
 
     cpu_us: dict[str, float]
+    commands: dict[str, float]
     times_us: dict[str, list[int]]
     a_lease: float
 
@@ -276,6 +277,8 @@ class Steady:
 
     async def measure(self) -> Cell:
         rounds_us: dict[str, list[float]] = defaultdict(list)  # a URL
+        commands: dict[str, float] = defaultdict(float)
+        counted: dict[str, int] = defaultdict(int)
         times_us: dict[str, list[int]] = defaultdict(list)
         leased = []
         for n in range(2 * ROUNDS):
@@ -291,13 +294,14 @@ class Steady:
                 urls: Any = urls,
             ) -> list[Any]:
                 answers = []
-                cpu, spent = self.growth.cpu_us(), self._spent_us() if is_timed else 0
+                begun, cpu, spent = self._commands(), self.growth.cpu_us(), self._spent_us() if is_timed else 0
                 for _, call in calls:
                     answers.append(await call())
                     if is_timed:
                         before, spent = spent, self._spent_us()
                         times_us[name].append(spent - before)
                 cpu_us[name] += self.growth.cpu_us() - cpu
+                commands[name] += self._commands() - begun if not is_timed else 0
                 urls[name] += sum(count for count, _ in calls)
                 return answers
 
@@ -314,7 +318,14 @@ class Steady:
             if not is_timed:
                 for name, us in cpu_us.items():
                     rounds_us[name].append(us / max(1, urls[name]))
-        return Cell({name: float(np.median(us)) for name, us in rounds_us.items()}, times_us, sum(leased) / len(leased))
+                    counted[name] += urls[name]
+        a_url = {name: count / max(1, counted[name]) for name, count in commands.items()}
+        return Cell({name: float(np.median(us)) for name, us in rounds_us.items()}, a_url, times_us, sum(leased) / len(leased))
+
+    def _commands(self) -> int:
+        """That scripts have called."""
+        stats = self.growth.sync.info("commandstats")
+        return sum(row["calls"] for name, row in stats.items() if name not in ("cmdstat_info", "cmdstat_evalsha", "cmdstat_eval"))
 
     def _spent_us(self) -> int:
         """In scripts since the server began."""
@@ -373,6 +384,7 @@ def matrix(options: argparse.Namespace, binary: str) -> None:
 
     for name in ("enqueue", "lease", "complete"):
         table(f"{name}: us of CPU a URL", lambda key, n=name: cells[key].cpu_us[n], 1)  # type: ignore[misc]
+        table(f"{name}: commands that the script calls, a URL", lambda key, n=name: cells[key].commands[n], 2)  # type: ignore[misc]
         for share in (0.5, 0.99):
             table(f"{name}: p{share * 100:.0f} of a call, us", lambda key, n=name, s=share: _percentile(cells[key].times_us[n], s), 0)  # type: ignore[misc]
     table(f"URLs a lease call of {LEASES}", lambda key: cells[key].a_lease, 1, is_judged=False)
