@@ -6,20 +6,21 @@
     python bench/throughput.py --tls                (c) as (a) over HTTPS, each page over a TLS connection of its own
     python bench/throughput.py --crawlers "crawlweb;scrapy" --rounds 1
 
-Two rows are ours. "crawlweb, same work" does what the peers do: it obeys robots.txt, keeps the books of politeness (with a delay of 0), finds
-a page's links, leaves out those seen, and queues the others; "crawlweb", everything on, also looks for near-duplicates, main text, language
-and error pages, and writes WARC files, page records and events. The peers only do links, seen-set and queue: scrapy-redis in Redis; plain
-Scrapy and Crawlee in memory. They are in peers/, each set up for speed by what its users may set.
+Two rows are ours. "crawlweb, same work" does what the peers do: it obeys robots.txt, keeps the books of politeness (with a delay of 0),
+finds a page's links, leaves out those seen, and queues the others; "crawlweb", everything on, also looks for near-duplicates, main text,
+language and error pages, and writes WARC files, page records and events. The peers only do links, seen-set and queue: scrapy-redis in
+Redis; plain Scrapy and Crawlee in memory. They are in peers/, each set up for speed by what its users may set.
 
 Every crawler runs in a process pinned to one core; the web, and Redis where there is one, have another. One request at a time to a host
-(Crawlee cannot: it may ask a host for several pages at once), the same number of requests at once for all, and no certificate is verified by
-any. The web's host names lead to loopback: by its name server, by a resolver in Scrapy, and for Crawlee by the web as its proxy, which takes
-CONNECT for HTTPS. Over HTTPS the server ends the connection after each answer and lets nobody resume a session; over HTTP it keeps
-connections open, and a crawler uses them again or not, as it does. Bodies are the same bytes for all.
+(Crawlee cannot: it may ask a host for several pages at once), as many requests at once for all, and no certificate is verified by any. The
+web's host names lead to loopback: by its name server, by a resolver in Scrapy, and for Crawlee by the web as its proxy, which takes CONNECT
+for HTTPS. Over HTTPS the server ends the connection after each answer and lets nobody resume a session; over HTTP it keeps connections
+open, and a crawler uses them again or not, as it does. Bodies are the same bytes for all.
 
-Figures are taken between two moments: the first when the web has served `--warm-up` pages, or after `--warm-up-s` if these are twice the
-requests at once (a page is served before it is worked on); the second `--pages` later, or after `--seconds`. Pages are the web's own count, CPU is from /proc/<pid>/stat. Rounds alternate; figures are medians, ratios the
-medians of each round's. The exit status is 0 if every goal holds, by pages a second and by pages a CPU-second (worker and Redis).
+Figures are taken between two moments: the first when the web has served `--warm-up` pages, or after `--warm-up-s` if these are twice
+the requests at once (pages are served before they are worked on); the second `--pages` later, or after `--seconds`. Pages are the web's own
+count, CPU is from /proc/<pid>/stat. Rounds alternate; figures are medians, ratios the medians of each round's. The exit status is 0 if
+every goal holds, by pages a second and by pages a CPU-second (worker and Redis).
 
 On a machine that others use, compare CPU (ms/page, pages/CPU-s), not pages/s. `busy` is how much of its core a crawler got or wanted;
 `2nd core` how much the web and Redis used of theirs: if that is full, the crawler was not the limit.
@@ -250,7 +251,7 @@ def main() -> int:
     parser.add_argument("--host-pages", type=int, default=300, help="decides how many links are new")
     parser.add_argument("--links", type=int, default=100)
     parser.add_argument("--page-bytes", type=int, default=31_000)
-    parser.add_argument("--concurrency", type=int, default=128, help="requests at once, of all crawlers")
+    parser.add_argument("--concurrency", type=int, default=256, help="requests at once, of all crawlers")
     parser.add_argument("--crawler-core", type=int, default=0)
     parser.add_argument("--server-core", type=int, default=1)
     parser.add_argument("--json", type=Path, help="write all runs here as well")
