@@ -113,7 +113,7 @@ class Frontier:
         self.limits = limits or Limits()
         self._run_of = run_of
         self.calls = 0  # to Redis
-        self._together = None if isinstance(redis, Cluster) else scripts.Together(redis, self._saved)
+        self._together = None if isinstance(redis, Cluster) else scripts.Together(lambda: self.redis, self._saved)
         self.quarantined = 0  # leased entries that could not be read
         self.closing = False  # an outage is no longer waited for
         self.see_to: Callable[[int, list[str]], None] | None = None  # called with long queues of a partition (cold.py)

@@ -62,10 +62,11 @@ class _Call:
 
 
 class Together:
-    """Makes one call of those that tasks make of a step at the same moment, on keys of one server. `saved`: is told how many fewer."""
+    """Makes one call of those that tasks make of a step at the same moment, on keys of one server. `client`: gives its client; `saved`: is
+    told how many calls fewer they are."""
 
-    def __init__(self, redis: Redis, saved: Callable[[int], None]) -> None:
-        self._redis, self._saved = redis, saved
+    def __init__(self, client: Callable[[], Redis], saved: Callable[[int], None]) -> None:
+        self._client, self._saved = client, saved
         self._joining: dict[str, list[_Call]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -88,17 +89,17 @@ class Together:
                         self._tasks.add(task)
                         task.add_done_callback(self._tasks.discard)
             if len(joined) == 1:
-                return await run(self._redis, step, key, *args)
+                return await run(self._client(), step, key, *args)
         return await call.answer
 
     async def _make(self, step: str, calls: Sequence[_Call]) -> None:
         try:
             if len(calls) == 1:
-                answers: Sequence[Any] = [await run(self._redis, step, calls[0].key, *calls[0].args)]
+                answers: Sequence[Any] = [await run(self._client(), step, calls[0].key, *calls[0].args)]
             else:
                 self._saved(len(calls) - 1)
                 args = [arg for call in calls for arg in (len(call.args), *call.args)]
-                answers = await _run(self._redis, step, len(calls), *(call.key for call in calls), *args)
+                answers = await _run(self._client(), step, len(calls), *(call.key for call in calls), *args)
         except Exception as error:  # each who called sees it
             answers = [error] * len(calls)
         for call, answer in zip(calls, answers, strict=True):

@@ -274,4 +274,3 @@ def _folded(text: str) -> str:
 def _visible(line: re.Match[bytes]) -> bytes:
     """The line, unless warcio takes it for blank: it decodes UTF-8, else Latin-1, and strips every Unicode space."""
     return line[0] if StatusAndHeadersParser.decode_header(line[0]).strip() else b""
-
