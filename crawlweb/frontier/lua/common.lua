@@ -6,6 +6,8 @@
 -- Scripts are isolated, not transactional: an error after the first write leaves half a step. So a step validates what it was
 -- given before it writes, inserts into the new place before it removes from the old, and hides no error.
 
+-- Numbers go to commands as text where it is hot: Redis prints those of Lua with 17 digits, which takes longer than the command.
+--
 -- A step that `each` runs (scripts.py) may be called on several partitions of one server at once: ARGV has of each the number of its arguments,
 -- and these. `begin` takes the next; what is remembered between calls of functions is forgotten by `begins`.
 
@@ -39,10 +41,11 @@ end
 
 -- Adds to a counter; one that is no number begins again.
 local function add_to(key, field, by)
+  by = string.format('%d', by)
   local r = redis.pcall('HINCRBY', key, field, by)
   if type(r) ~= 'table' then return r end
   redis.call('HSET', key, field, by)
-  return by
+  return num(by)
 end
 
 local on
@@ -136,7 +139,7 @@ end
 
 local function answer(step, text)
   on(CALL, 'HSET', step, ARGV[2], step .. '=', text)
-  redis.call('PEXPIRE', CALL, 3600000)
+  redis.call('PEXPIRE', CALL, '3600000')
   return text
 end
 

@@ -56,7 +56,7 @@ local function park_rest(host, room)
 end
 
 -- The score of the last in a back queue; nil: it is empty.
-local function worst_in(back) return num(on(back, 'ZRANGE', -1, -1, 'WITHSCORES')[2]) end
+local function worst_in(back) return num(on(back, 'ZRANGE', '-1', '-1', 'WITHSCORES')[2]) end
 
 -- Adds a URL to a host that has an active place. `number`: its sequence number. `room`: cached sizes of the host's queues, filled here.
 local function add_to_active(host, entry, number, room)
@@ -124,7 +124,7 @@ end
 local function settle(host, h, next_ms, left, until_ms, rests, set)
   local key = TAG .. 'host:' .. host
   local far = next_ms - now > (rests and REST_MS or ASLEEP_MS)
-  local best = on(TAG .. 'back:' .. host, 'ZRANGE', 0, 0, 'WITHSCORES')[2]
+  local best = on(TAG .. 'back:' .. host, 'ZRANGE', '0', '0', 'WITHSCORES')[2]
   local more, cold
   if not best then more, cold = refill(host) end
   if more then best = redis.call('ZRANGE', TAG .. 'back:' .. host, 0, 0, 'WITHSCORES')[2] end

@@ -98,7 +98,8 @@ local function seen_open(expected, rate)
   small = f[2] == '1'
   n = n or 0
   for i = 0, n - 1 do
-    f = redis.call('HMGET', TAG .. 'bloom', 'b' .. i, 'c' .. i, 'u' .. i)
+    local text = string.format('%d', i)
+    f = redis.call('HMGET', TAG .. 'bloom', 'b' .. text, 'c' .. text, 'u' .. text)
     local blocks, capacity, used = sane(f[1], BLOCKS_MOST), sane(f[2], 2 ^ 53), sane(f[3], 2 ^ 53)
     if not blocks or blocks < 1 or not capacity then
       quarantine('bloom', 'layer ' .. i)
@@ -116,7 +117,7 @@ local function place_of(layer, key)
   local segment = (block - at) / SEGMENT_BLOCKS
   local name = layer[6][segment]
   if not name then
-    name = TAG .. 'bloom:' .. layer[1] .. ':' .. segment
+    name = string.format('%sbloom:%d:%d', TAG, layer[1], segment)
     layer[6][segment], written[name] = name, {}
   end
   return name, at * 64, segment
@@ -133,7 +134,7 @@ local function has(block, key)
 end
 
 local function read_block(name, at)
-  return written[name][at] or on(name, 'GETRANGE', at, at + 63)
+  return written[name][at] or on(name, 'GETRANGE', string.format('%d', at), string.format('%d', at + 63))
 end
 
 local function is_seen(key)
@@ -165,7 +166,7 @@ local function mark_seen(key, expected, rate)
     if words[i] % (2 * mask) < mask then words[i] = words[i] + mask end
   end
   block = struct.pack(WORDS, unpack(words, 1, 16))
-  on(name, 'SETRANGE', at, block)
+  on(name, 'SETRANGE', string.format('%d', at), block)
   written[name][at] = block
   layer[5] = layer[5] + 1
 end
