@@ -150,12 +150,15 @@ class RecordMaker:
                 sha1.update(part)
             digest = digest_text(sha1.digest())
         head = _head(record, url, kind, named | {"WARC-Block-Digest": digest}, sum(map(len, block)))
-        return isal_zlib.compress(b"".join((head, *block, b"\r\n\r\n")), self._gzip_level, GZIP_WBITS)
+        return self.compressed(b"".join((head, *block, b"\r\n\r\n")))
 
     def member(self, record: object) -> bytes:
         self._warcio.out = out = BytesIO()
         self._warcio.write_record(record)
-        return isal_zlib.compress(out.getbuffer(), self._gzip_level, GZIP_WBITS)
+        return self.compressed(out.getvalue())
+
+    def compressed(self, record: bytes) -> bytes:
+        return isal_zlib.compress(record, self._gzip_level, GZIP_WBITS)
 
 
 def _head(record: str, url: str, kind: str, named: Mapping[str, str], block_bytes: int) -> bytes:
