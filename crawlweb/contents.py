@@ -104,7 +104,7 @@ class Contents:
         """ConfigError. `spawn`: starts a task of the worker's."""
         duplicates = None
         if config.duplicates:
-            records, url_key, tick_s = frontier.records_of, canonicalizer.url_key, flush_s(frontier.limits.min_delay_s) / 2
+            records, url_key, tick_s = frontier.records_of, canonicalizer.url_key, flush_s(frontier.limits.min_delay_s)
             duplicates = await asyncio.to_thread(
                 partial(Duplicates.of, config, frontier, records, url_key, spawn, tick_s=tick_s, votes_least=VOTES_LEAST)
             )

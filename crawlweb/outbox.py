@@ -20,8 +20,8 @@ from .pace import Pace
 
 LINK_BATCH = 100  # links a call: p99 in the server stays under 2 ms, even if all are new and of many hosts
 OUTCOME_BATCH = 48  # the same of outcomes, each with a record of its page (64: p99 2.1 ms, bench/records.py)
-FLUSH_S = 0.05  # links and outcomes wait so long for company,
-FLUSH_MAX_S = 0.2  # or, where hosts rest longer anyway, up to this: fewer calls a page
+FLUSH_S = 0.03  # links and outcomes wait so long for company,
+FLUSH_MAX_S = 0.1  # or, where hosts rest longer anyway, up to this: fewer calls a page
 ALL = -1  # partitions
 WAYS = 8  # keys of a set of the cache
 SET_BYTES = 16 * WAYS
@@ -30,7 +30,7 @@ PROTECTED_BYTES = SET_BYTES // 2  # of the keys that were asked for again
 
 def flush_s(min_delay_s: float) -> float:
     """Seconds that things wait to be sent."""
-    return min(FLUSH_MAX_S, max(FLUSH_S, min_delay_s / 5))
+    return min(FLUSH_MAX_S, max(FLUSH_S, min_delay_s / 10))
 
 
 @dataclass(slots=True)
