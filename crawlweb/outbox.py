@@ -102,6 +102,7 @@ class Outbox:
         self._untold: deque[Outcome] = deque()  # of all partitions, whose events are not acknowledged
         self._outcomes: dict[int, deque[Outcome]] = defaultdict(deque)
         self._flushing: set[tuple[str, int]] = set()
+        self._links_under_way = 0  # calls, or what waits to be one
         self._keys_cached = keys_cached
         self._recent = RecentKeys(keys_cached)
         self._held = 0  # pages that something else than links keeps from being complete
@@ -154,10 +155,13 @@ class Outbox:
     async def flush_forever(self) -> None:
         while True:
             await asyncio.sleep(flush_s(self._frontier.limits.min_delay_s))
-            kinds = ("outcomes", self._outcomes), ("links", self._links), ("seeds", self._seeds)
-            due = [("events", ALL)] if self._untold else []
-            due += [(what, p) for what, queues in kinds for p, waiting in queues.items() if waiting]
-            await self._flush_due(due)
+            links = [("links", p) for p, waiting in self._links.items() if waiting]
+            finished = [] if links and not self._links_under_way else self._finished()  # else they go when the links are acknowledged
+            await self._flush_due([*finished, *links, *(("seeds", p) for p, waiting in self._seeds.items() if waiting)])
+
+    def _finished(self) -> list[tuple[str, int]]:
+        """What waits for no links any more."""
+        return ([("events", ALL)] if self._untold else []) + [("outcomes", p) for p, waiting in self._outcomes.items() if waiting]
 
     async def _flush_due(self, due: list[tuple[str, int]]) -> None:
         while due:
@@ -194,6 +198,7 @@ class Outbox:
             if what == "events":
                 self._told.spawn(self._flush_events())
             else:
+                self._links_under_way += what == "links"
                 self._told.spawn(self._flush_outcomes(p) if what == "outcomes" else self._flush_links(what, p))
 
     async def _flush_events(self) -> None:
@@ -244,6 +249,9 @@ class Outbox:
                     self._told.arrived(p)
         finally:
             self._flushing.discard((what, p))
+            self._links_under_way -= what == "links"
+        if what == "links" and not self._links_under_way:  # the last of those that were sent together
+            await self._flush_due(self._finished())
 
     async def _flush_outcomes(self, p: int) -> None:
         waiting = self._outcomes[p]

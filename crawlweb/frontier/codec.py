@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import lru_cache
 
 from ..records import Entry
 
@@ -30,6 +31,7 @@ def _dumps(more: dict[str, object]) -> str:
         raise ValueError(f"not JSON: {e}") from e
 
 
+@lru_cache(1024)
 def _base36(n: int) -> str:
     text = ""
     while True:
@@ -46,10 +48,11 @@ def _shorten(url: str, host: str) -> str:
         if slash and sign in _SHORT:
             raise ValueError(f"would read as a URL of {host}: {url[:200]!r}")
         return url
-    if rest.startswith(host) and rest[len(host) :][:1] == "/":
-        return ("" if scheme == "https" else "-") + rest[len(host) :]
-    if rest.startswith("www." + host) and rest[len(host) + 4 :][:1] == "/":
-        return ("+" if scheme == "https" else "*") + rest[len(host) + 4 :]
+    size = len(host)
+    if rest[size : size + 1] == "/" and rest.startswith(host):
+        return rest[size:] if scheme == "https" else "-" + rest[size:]
+    if rest[size + 4 : size + 5] == "/" and rest.startswith("www." + host):
+        return ("+" if scheme == "https" else "*") + rest[size + 4 :]
     return url
 
 
@@ -60,12 +63,7 @@ def _lengthen(text: str, host: str) -> str:
     return text
 
 
-def encode(entry: Entry, host: str) -> bytes:
-    """`host`: the politeness key under whose name the entry is queued. ValueError for what would not come back as it was."""
-    if not 0 <= entry.priority <= 9 or not 0 <= entry.depth < 36**_MAX_DEPTH_DIGITS or not host or "\t" in host:
-        raise ValueError(f"priority {entry.priority}, depth {entry.depth}, host {host!r}")
-    if not entry.url.startswith(("http://", "https://")):
-        raise ValueError(f"not a URL: {entry.url[:200]!r}")
+def _more(entry: Entry) -> str:
     more: dict[str, object] = {}
     if entry.hops:
         more["h"] = entry.hops
@@ -79,15 +77,18 @@ def encode(entry: Entry, host: str) -> bytes:
         more["r"] = entry.request
     if entry.again:
         more["a"] = 1
-    text = "\t".join(
-        (
-            f"{entry.priority}{_DIGITS[min(entry.failures, 35)]}{_DIGITS[min(entry.expiries, 35)]}",
-            _base36(entry.depth),
-            _shorten(entry.url, host),
-            _shorten(entry.referrer, host),
-            _dumps(more) if more else "",
-        )
-    )
+    return _dumps(more) if more else ""
+
+
+def encode(entry: Entry, host: str) -> bytes:
+    """`host`: the politeness key under whose name the entry is queued. ValueError for what would not come back as it was."""
+    if not 0 <= entry.priority <= 9 or not 0 <= entry.depth < 36**_MAX_DEPTH_DIGITS or not host or "\t" in host:
+        raise ValueError(f"priority {entry.priority}, depth {entry.depth}, host {host!r}")
+    if not entry.url.startswith(("http://", "https://")):
+        raise ValueError(f"not a URL: {entry.url[:200]!r}")
+    url, referrer = _shorten(entry.url, host), entry.referrer and _shorten(entry.referrer, host)
+    failures, expiries = _DIGITS[min(entry.failures, 35)], _DIGITS[min(entry.expiries, 35)]
+    text = f"{entry.priority}{failures}{expiries}\t{_base36(entry.depth)}\t{url}\t{referrer}\t{_more(entry)}"
     data = text.encode()
     if text.count("\t") != 4 or len(data) > MAX_ENTRY_BYTES:
         raise ValueError(f"an entry of {len(data)} bytes with {text.count(chr(9))} tabs: {entry.url[:200]!r}")

@@ -32,6 +32,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from ..errors import ConfigError, FrontierError, FrontierFull
 from ..records import Entry, PageRecord, boottime
 from . import codec, pages, scripts
+from .cluster import Cluster
 from .journal import Journal
 from .keys import ip_shard_key, ip_shard_of, ip_shards, partition_of, partition_prefix
 from .kinds import refuse_foreign_crawl, refuse_foreign_partitions
@@ -43,6 +44,7 @@ T = TypeVar("T")
 
 REQUEUED_AT_ONCE = 100
 RECORDS_AT_ONCE = 200
+LINKS_AT_ONCE = 100
 QUEUES_AT_ONCE = 4
 TOLD_AT_ONCE = 16  # partitions
 CALM_S = 5.0  # nobody leases so long after a server has changed, nor reclaims after it was silent
@@ -111,6 +113,7 @@ class Frontier:
         self.limits = limits or Limits()
         self._run_of = run_of
         self.calls = 0  # to Redis
+        self._together = None if isinstance(redis, Cluster) else scripts.Together(lambda: self.redis, self._saved)
         self.quarantined = 0  # leased entries that could not be read
         self.closing = False  # an outage is no longer waited for
         self.see_to: Callable[[int, list[str]], None] | None = None  # called with long queues of a partition (cold.py)
@@ -201,19 +204,33 @@ class Frontier:
         answers: list[Any] = await self.patiently(lambda: cast(Any, self.redis.eval(_AT_ONCE, 1, commands[0][1], packed)))
         return answers
 
+    def _saved(self, calls: int) -> None:
+        self.calls -= calls  # each was counted
+
+    def _run(self, step: str, units: int, partition: int, *args: bytes | str | int | float) -> Awaitable[Any]:
+        """`units`: of work (scripts.UNIT_US)."""
+        if self._together is None or step not in scripts.UNIT_US:
+            return scripts.run(self.redis, step, self.key(partition, "ctr"), self.worker, *args)
+        return self._together.run(step, units, self.key(partition, "ctr"), self.worker, *args)
+
     async def step(
-        self, step: str, partition: int, *args: bytes | str | int | float, can_wait: bool = False, tells_tries: bool = False
+        self,
+        step: str,
+        partition: int,
+        *args: bytes | str | int | float,
+        units: int = 1,
+        can_wait: bool = False,
+        tells_tries: bool = False,
     ) -> Any:
-        """One repeatable call: one at a time for a step and partition, numbered. `tells_tries`: how often it was sent before is the last
-        argument."""
+        """One repeatable call: one at a time for a step and partition, numbered. `units`: see `_run`; `tells_tries`: how often it was
+        sent before is the last argument."""
         async with self._locks[step, partition]:
             number = next(self._numbers)
-            key = self.key(partition, "ctr")
             tries = itertools.count()
 
             def call() -> Awaitable[Any]:
                 last = (next(tries),) if tells_tries else ()
-                return scripts.run(self.redis, step, key, self.worker, number, *args, *last)
+                return self._run(step, units, partition, number, *args, *last)
 
             answer = await self.patiently(call, can_wait=can_wait)
         self._answered(partition)
@@ -238,17 +255,17 @@ class Frontier:
                 order.append(i)
             if len(row) > 1:
                 blob.append(row)
-        answer = await self._enqueue(partition, msgpack.packb(blob, use_bin_type=False), can_wait)
+        answer = await self._enqueue(partition, msgpack.packb(blob, use_bin_type=False), can_wait, len(order))
         letters = ["q"] * len(links)
         for i, letter in zip(order, answer.decode(), strict=True):
             letters[i] = letter
         return "".join(letters)
 
-    async def _enqueue(self, partition: int, packed: bytes, can_wait: bool = False) -> bytes:
+    async def _enqueue(self, partition: int, packed: bytes, can_wait: bool = False, links: int = LINKS_AT_ONCE) -> bytes:
         limits = self.limits
         expected = max(1, limits.expected_urls // self.partitions)
         args = (expected, limits.false_positives, packed, int(can_wait), limits.seen)
-        answer: bytes = await self.step("enqueue", partition, *args, can_wait=can_wait)
+        answer: bytes = await self.step("enqueue", partition, *args, units=links, can_wait=can_wait)
         self._journal.add(partition, boottime(), packed)
         return answer
 
@@ -272,6 +289,7 @@ class Frontier:
             run,
             ms(CALM_S),
             self.left_runs,
+            units=most,
             can_wait=True,
             tells_tries=True,
         )
@@ -320,7 +338,7 @@ class Frontier:
                 now = boottime()
                 packed = msgpack.packb([row(o, now) for o in outcomes], use_bin_type=False, unicode_errors="surrogateescape")
                 args = (ms(limits.min_delay_s), limits.latency_factor, ms(limits.latency_cap_s), packed, int(again))
-                return scripts.run(self.redis, "complete", self.key(partition, "ctr"), self.worker, number, *args)
+                return self._run("complete", len(outcomes), partition, number, *args)
 
             answer: bytes = await self.patiently(call)
         self._answered(partition)
@@ -334,7 +352,7 @@ class Frontier:
         found: list[bytes | None] = []
         for first in range(0, len(keys), RECORDS_AT_ONCE):
             some = keys[first : first + RECORDS_AT_ONCE]
-            recall = partial(scripts.run, self.redis, "recall", self.key(partition, "ctr"), self.worker, 0, "get", *some)
+            recall = partial(self._run, "recall", len(some), partition, 0, "get", *some)
             answer = await self.patiently(recall)
             found += [data if isinstance(data, bytes) else None for data in msgpack.unpackb(answer, raw=True)]
         return found
@@ -384,7 +402,7 @@ class Frontier:
         heads = [key + data[:8] for key, data in rows]
         return sum(
             [
-                int(await self.step("recall", partition, "drop", *heads[first : first + RECORDS_AT_ONCE]))
+                int(await self.step("recall", partition, "drop", *heads[first : first + RECORDS_AT_ONCE], units=RECORDS_AT_ONCE))
                 for first in range(0, len(heads), RECORDS_AT_ONCE)
             ]
         )
@@ -403,7 +421,7 @@ class Frontier:
         gone = []
         for partition, held in by_partition.items():
             sent = boottime()
-            answer = await self.step("renew", partition, ms(self.limits.lease_s), *(lease.token for lease in held))
+            answer = await self.step("renew", partition, ms(self.limits.lease_s), *(lease.token for lease in held), units=len(held))
             for lease, letter in zip(held, answer.decode(), strict=True):
                 if letter == "k":
                     lease.expires = sent + self.limits.lease_s

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 SCHEMA = 2
 
@@ -133,6 +134,7 @@ KEYS = (
 )
 
 
+@lru_cache(16_384)
 def partition_of(host: str, partitions: int) -> int:
     """The partition that a host's keys stand in; the same on every machine and release."""
     return int.from_bytes(hashlib.blake2b(host.encode(), digest_size=4).digest(), "big") % partitions

@@ -25,6 +25,7 @@ MAX_ETAG_BYTES = 200  # a longer one is not kept: the next fetch is unconditiona
 MAX_DATE_BYTES = 60
 MAX_VERSIONS = 16
 FLAGS = ("soft_404", "noindex", "duplicate", "near_duplicate", "truncated", "rendered")
+_FLAGS = [frozenset(flag for i, flag in enumerate(FLAGS) if bits & 1 << i) for bits in range(1 << len(FLAGS))]
 _HEAD = struct.Struct(">IIBBHBBBBH")
 _PLAIN_HTTP, _HASH, _FINGERPRINT, _ETAG, _DATE, _WARC, _CANONICAL, _VERSIONS = (1 << bit for bit in range(8))
 _APART = 255
@@ -32,6 +33,7 @@ _MOST_S = 2**32 - 1
 _CHANGES = 2**32 - 1  # the last 32 fetches
 _MOST = 2**63 - 1
 _OURS = re.compile(r"crawlweb-(\d{17})-([A-Za-z0-9._-]{1,200})-(\d{5})\.warc\.gz")
+_WORKER = re.compile(r"[A-Za-z0-9._-]{1,200}")
 _VERBATIM = 0  # in place of the worker's length
 
 
@@ -44,6 +46,8 @@ def _seconds(unix_s: float) -> int:
 
 
 def _varint(n: int) -> bytes:
+    if 0 <= n < 128:
+        return bytes((n,))
     n = max(0, min(_MOST, n))
     out = bytearray()
     while n > 127:
@@ -149,8 +153,10 @@ def repacked(data: bytes, record: PageRecord) -> bytes:
 class _Bytes:
     """Taken from the left; ValueError where there are none left."""
 
-    def __init__(self, data: bytes) -> None:
-        self.data, self.at = data, 0
+    __slots__ = ("at", "data")
+
+    def __init__(self, data: bytes, at: int) -> None:
+        self.data, self.at = data, at
 
     def take(self, n: int) -> bytes:
         if n > len(self.data) - self.at:
@@ -159,13 +165,19 @@ class _Bytes:
         return self.data[self.at - n : self.at]
 
     def byte(self) -> int:
-        return self.take(1)[0]
+        at, self.at = self.at, self.at + 1
+        if at >= len(self.data):
+            raise ValueError("a record that breaks off")
+        return self.data[at]
 
     def u32(self) -> int:
         return int.from_bytes(self.take(4), "big")
 
     def varint(self) -> int:
-        n = shift = 0
+        byte = self.byte()
+        if byte < 128:
+            return byte
+        n, shift = byte & 127, 7
         while True:
             byte = self.byte()
             n |= (byte & 127) << shift
@@ -196,7 +208,7 @@ class _Bytes:
         else:
             worker, stamp, serial = self.text(n), int.from_bytes(self.take(8), "big"), self.varint()
             file = f"crawlweb-{stamp:017}-{worker}-{serial:05}.warc.gz"
-            if not _OURS.fullmatch(file):
+            if stamp >= 10**17 or serial >= 10**5 or not _WORKER.fullmatch(worker):
                 raise ValueError("not a storage key")
         return WarcRef(file, self.varint(), self.varint())
 
@@ -210,8 +222,7 @@ def decode(data: bytes) -> tuple[str, PageRecord]:
     if not _HEAD.size < len(data) <= MAX_RECORD_BYTES:
         raise ValueError("not a record")
     fetched, next_at, priority, _, status, flags, has, name_bytes, host_bytes, text_bytes = _HEAD.unpack_from(data)
-    rest = _Bytes(data)
-    rest.take(_HEAD.size)
+    rest = _Bytes(data, _HEAD.size)
     text = rest.take(text_bytes)
     start = 0 if name_bytes == _APART else name_bytes
     host = text[start : start + host_bytes].decode()
@@ -219,7 +230,7 @@ def decode(data: bytes) -> tuple[str, PageRecord]:
         raise ValueError("not a record")
     scheme = "http" if has & _PLAIN_HTTP else "https"
     url = f"{scheme}://{text[host_bytes if name_bytes == _APART else 0 :].decode()}"
-    since_first, interval_s, fetches, changes = (rest.varint() for _ in range(4))
+    since_first, interval_s, fetches, changes = rest.varint(), rest.varint(), rest.varint(), rest.varint()
     content_hash = rest.take(8) if has & _HASH else b""
     fingerprint = int.from_bytes(rest.take(8), "big") if has & _FINGERPRINT else 0
     etag = rest.text(rest.byte()) if has & _ETAG else ""
@@ -247,6 +258,6 @@ def decode(data: bytes) -> tuple[str, PageRecord]:
         next_at=float(next_at),
         warc=warc,
         canonical=canonical,
-        flags=frozenset(flag for i, flag in enumerate(FLAGS) if flags & 1 << i),
+        flags=_FLAGS[flags],
         versions=versions,
     )

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from io import BytesIO
@@ -18,7 +19,7 @@ from urllib.parse import quote
 
 from isal import isal_zlib
 from warcio.recordloader import ArcWarcRecordLoader
-from warcio.statusandheaders import StatusAndHeaders, StatusAndHeadersParser
+from warcio.statusandheaders import StatusAndHeadersParser
 from warcio.warcwriter import WARCWriter
 
 from ..records import About, Fetch
@@ -29,6 +30,7 @@ IDENTICAL = "http://netpreserve.org/warc/1.1/revisit/identical-payload-digest"
 NOT_MODIFIED = "http://netpreserve.org/warc/1.1/revisit/server-not-modified"
 NEAR_DUPLICATE = "urn:crawlweb:revisit:near-duplicate"
 _FIELDS = "application/warc-fields"
+_REQUEST, _RESPONSE = (f"application/http; msgtype={kind}" for kind in ("request", "response"))
 _PRINTABLE = "".join(map(chr, range(0x21, 0x7F)))
 _VERBS = tuple(verb.encode() for verb in ArcWarcRecordLoader.HTTP_VERBS)
 _MOST_TEXT_CHARS = 500  # of a field's value, but for URLs
@@ -74,7 +76,7 @@ class Exchange:
 
 
 class RecordMaker:
-    """Holds warcio's writer: for one thread. `gzip_level` is ISA-L's, 0 to 3."""
+    """For one thread. `gzip_level` is ISA-L's, 0 to 3."""
 
     def __init__(self, gzip_level: int) -> None:
         self._gzip_level = gzip_level
@@ -91,7 +93,7 @@ class RecordMaker:
         """`profile`: of the revisit that refers to `original`; "": the payload is stored."""
         url = stored_url(fetch.url)
         date = datetime.fromtimestamp(fetch.fetched_at, timezone.utc)
-        record_id = StatusAndHeadersParser.make_warc_id()
+        record_id = _new_id()
         shared = {"WARC-Date": warc_date(date), "WARC-Warcinfo-ID": self._warcinfo_id}
         if fetch.ip:
             shared["WARC-IP-Address"] = fetch.ip
@@ -102,10 +104,7 @@ class RecordMaker:
         digest = digest_text(payload_sha1)
         if original is None:
             named["WARC-Payload-Digest"] = digest
-            payload = BytesIO(fetch.payload)
-            record = self._warcio.create_warc_record(
-                url, "response", payload=payload, length=len(fetch.payload), http_headers=_RawHead(head), warc_headers_dict=named
-            )
+            response = self._record("response", url, _RESPONSE, named, head, fetch.payload)
         else:
             digest = digest_text(original.payload_sha1)
             refers = {
@@ -116,10 +115,10 @@ class RecordMaker:
                 "WARC-Payload-Digest": digest,
             }
             named |= {name: value for name, value in refers.items() if value}
-            record = self._warcio.create_warc_record(url, "revisit", http_headers=_RawHead(head), warc_headers_dict=named)
+            response = self._record("revisit", url, _RESPONSE, named, head)
         entry = cdx.http_entry(url, date.strftime("%Y%m%d%H%M%S"), head, digest or None, revisit=original is not None)
         concurrent = shared | {"WARC-Concurrent-To": record_id}
-        members = [Member(self.member(record), entry), self._request(url, fetch.request_head, concurrent)]
+        members = [Member(response, entry), self._request(url, fetch.request_head, concurrent)]
         lines = _near_duplicate_lines(fetch, payload_sha1, original) if profile == NEAR_DUPLICATE and original else []
         if about is not None or lines:
             lines += _about_lines(fetch, about or About())
@@ -129,33 +128,61 @@ class RecordMaker:
         return Exchange(tuple(members), None)
 
     def _request(self, url: str, head: bytes, concurrent: dict[str, str]) -> Member:
-        kind = "application/http; msgtype=request"
         if not head[:8].upper().startswith(_VERBS):  # a request whose method warcio does not know makes it give up the file
-            return self._metadata(url, head, concurrent, kind)
-        record = self._warcio.create_warc_record(
-            url, "request", http_headers=_RawHead(head), warc_content_type=kind, warc_headers_dict=concurrent
-        )
-        return Member(self.member(record))
+            return self._metadata(url, head, concurrent, _REQUEST)
+        named = concurrent | {"WARC-Record-ID": _new_id(), "WARC-Payload-Digest": _DIGEST_OF_NOTHING}
+        return Member(self._record("request", url, _REQUEST, named, head))
 
     def _metadata(self, url: str, block: bytes, concurrent: dict[str, str], kind: str) -> Member:
-        digest = digest_text(hashlib.sha1(block).digest())
-        named = concurrent | {"WARC-Payload-Digest": digest, "WARC-Block-Digest": digest}
-        record = self._warcio.create_warc_record(
-            url, "metadata", payload=BytesIO(block), length=len(block), warc_content_type=kind, warc_headers_dict=named
-        )
-        data = self.member(record)
-        return Member(data, None if kind == _FIELDS else cdx.entry_of(record.rec_headers.to_bytes()))
+        named = concurrent | {"WARC-Record-ID": _new_id(), "WARC-Payload-Digest": digest_text(hashlib.sha1(block).digest())}
+        entry = None
+        if kind != _FIELDS:
+            entry = cdx.entry_of(_head("metadata", url, kind, named, len(block)))
+        return Member(self._record("metadata", url, kind, named, block), entry)
+
+    def _record(self, record: str, url: str, kind: str, named: dict[str, str], *block: bytes) -> bytes:
+        """A record, compressed. `named`: the headers that only this kind of record has, and those that all have."""
+        if record == "metadata":
+            digest = named["WARC-Payload-Digest"]
+        else:
+            sha1 = hashlib.sha1()
+            for part in block:
+                sha1.update(part)
+            digest = digest_text(sha1.digest())
+        head = _head(record, url, kind, named | {"WARC-Block-Digest": digest}, sum(map(len, block)))
+        return self.compressed(b"".join((head, *block, b"\r\n\r\n")))
 
     def member(self, record: object) -> bytes:
         self._warcio.out = out = BytesIO()
         self._warcio.write_record(record)
-        return isal_zlib.compress(out.getbuffer(), self._gzip_level, GZIP_WBITS)
+        return self.compressed(out.getvalue())
+
+    def compressed(self, record: bytes) -> bytes:
+        return isal_zlib.compress(record, self._gzip_level, GZIP_WBITS)
+
+
+def _head(record: str, url: str, kind: str, named: Mapping[str, str], block_bytes: int) -> bytes:
+    fields = "".join([f"{name}: {value}\r\n" for name, value in named.items()])
+    return (
+        f"WARC/1.1\r\n{fields}WARC-Type: {record}\r\nWARC-Target-URI: {url}\r\n"
+        f"Content-Type: {kind}\r\nContent-Length: {block_bytes}\r\n\r\n"
+    ).encode()
+
+
+def _new_id() -> str:
+    """`<urn:uuid:…>` of version 4 (RFC 9562)."""
+    data = bytearray(os.urandom(16))
+    data[6], data[8] = data[6] & 15 | 64, data[8] & 63 | 128
+    h = data.hex()
+    return f"<urn:uuid:{h[:8]}-{h[8:12]}-{h[12:16]}-{h[16:20]}-{h[20:]}>"
 
 
 def stored_url(url: str) -> str:
-    if url.isascii() and url.isprintable() and " " not in url:
-        return url
-    return quote(url, safe=_PRINTABLE, errors="surrogatepass")
+    return url if _is_plain(url) else quote(url, safe=_PRINTABLE, errors="surrogatepass")
+
+
+def _is_plain(text: str) -> bool:
+    return text.isascii() and text.isprintable() and " " not in text
 
 
 def warc_date(date: datetime) -> str:
@@ -164,6 +191,9 @@ def warc_date(date: datetime) -> str:
 
 def digest_text(sha1: bytes) -> str:
     return "sha1:" + base64.b32encode(sha1).decode() if sha1 else ""
+
+
+_DIGEST_OF_NOTHING = digest_text(hashlib.sha1().digest())
 
 
 def stored_response_head(fetch: Fetch) -> bytes:
@@ -203,15 +233,24 @@ def _about_lines(fetch: Fetch, about: About) -> list[bytes]:
     """As Heritrix has them: `outlink: URL hop context`, to which we add `rel=` and, up to the end of the line, `text=`."""
     lines = [_line("fetchTimeMs", str(round((fetch.finished - fetch.started) * 1000)))]
     lines += [_line(name, value) for name, value in about.fields if value]
-    lines.append("".join([_outlink(*link) for link in about.outlinks]).encode("utf-8", "replace"))
+    lines.append(_outlinks(about.outlinks).encode("utf-8", "replace"))
     return lines
 
 
-def _outlink(url: str, tag: str, rel: str, text: str) -> str:
-    hop = _HOPS.get(tag) or f"L {_folded(tag) or '='}"
-    rel = f" rel={','.join(rel.split())}" if rel else ""
-    text = f" text={_folded(text)}" if text else ""
-    return f"outlink: {stored_url(url)} {hop}{rel}{text}\r\n"
+def _outlinks(links: Iterable[tuple[str, str, str, str]]) -> str:
+    urls, ends = [], []
+    known: dict[tuple[str, str, str], str] = {}
+    for url, tag, rel, text in links:
+        end = known.get((tag, rel, text))
+        if end is None:
+            hop = _HOPS.get(tag) or f"L {_folded(tag) or '='}"
+            rels, texts = f" rel={','.join(rel.split())}" if rel else "", f" text={_folded(text)}" if text else ""
+            end = known[tag, rel, text] = f" {hop}{rels}{texts}\r\n"
+        urls.append(url)
+        ends.append(end)
+    if not _is_plain("".join(urls)):
+        urls = [stored_url(url) for url in urls]
+    return "".join([f"outlink: {url}{end}" for url, end in zip(urls, ends, strict=True)])
 
 
 def _near_duplicate_lines(fetch: Fetch, payload_sha1: bytes, original: Original) -> list[bytes]:
@@ -238,14 +277,3 @@ def _folded(text: str) -> str:
 def _visible(line: re.Match[bytes]) -> bytes:
     """The line, unless warcio takes it for blank: it decodes UTF-8, else Latin-1, and strips every Unicode space."""
     return line[0] if StatusAndHeadersParser.decode_header(line[0]).strip() else b""
-
-
-class _RawHead(StatusAndHeaders):  # type: ignore[misc]
-    """A head that warcio writes as it is; its own class re-encodes what is not ASCII."""
-
-    def __init__(self, head: bytes) -> None:
-        super().__init__("raw", [])
-        self.head = head
-
-    def compute_headers_buffer(self, _header_filter: object = None) -> None:
-        self.headers_buff = self.head

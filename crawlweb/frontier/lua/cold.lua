@@ -26,6 +26,15 @@ local function append(q, entry)
   return size
 end
 
+-- The same of several entries.
+local function append_all(q, entries)
+  in_thousands(entries, function(...)
+    local size = tails > 0 and on(TAG .. q .. ':tail', 'RPUSHX', ...) or 0
+    if size == 0 then size = on(TAG .. q, 'RPUSH', ...) end
+    if size >= long then chore(q) end
+  end)
+end
+
 -- The head of a queue has run out. True if there is more of it in Redis now; the second result: true if what follows is on disk.
 local function thaw(q)
   if tails == 0 or on(TAG .. 'tails', 'HEXISTS', q) == 0 then return false, false end

@@ -6,8 +6,14 @@
 -- Scripts are isolated, not transactional: an error after the first write leaves half a step. So a step validates what it was
 -- given before it writes, inserts into the new place before it removes from the old, and hides no error.
 
-local CTR = KEYS[1]
-local TAG = string.sub(CTR, 1, -4)
+-- Numbers go to commands as text where it is hot: Redis prints those of Lua with 17 digits, which takes longer than the command.
+--
+-- A step that `each` runs (scripts.py) may be called on several partitions of one server at once: ARGV has of each the number of its arguments,
+-- and these. `begin` takes the next; what is remembered between calls of functions is forgotten by `begins`.
+
+local ARGV = ARGV
+local CTR, TAG, CALL
+local begins = {}
 local BACK_CAP = 64                  -- URLs a back queue holds; the rest of the host's is parked
 local QUANTUM_URLS = 64              -- a host keeps its active place for so many URLs
 local QUANTUM_MS = 60000             -- or so long, if others wait
@@ -21,7 +27,7 @@ local YEAR_MS = 366 * 86400000       -- no time of ours is further away, but of 
 local QUARANTINED_MOST = 10000       -- kept; all are counted
 local QUARANTINED_BYTES = 2000       -- of each
 
-local add = {}                       -- counters of ctr, written once at the end of the step
+local add                            -- counters of ctr, written once at the end of the step
 
 local function count(name, by)
   add[name] = (add[name] or 0) + (by or 1)
@@ -35,10 +41,11 @@ end
 
 -- Adds to a counter; one that is no number begins again.
 local function add_to(key, field, by)
+  by = string.format('%d', by)
   local r = redis.pcall('HINCRBY', key, field, by)
   if type(r) ~= 'table' then return r end
   redis.call('HSET', key, field, by)
-  return by
+  return num(by)
 end
 
 local on
@@ -63,17 +70,42 @@ on = function(key, command, ...)
   return r
 end
 
-local c = redis.pcall('HMGET', CTR, 'now', 'seq', 'pick', 'tok', 'tails', 'long', 'run', 'calm')
-if c.err then
-  local aside = TAG .. 'foreign:' .. '0:ctr'
-  redis.call('RENAME', CTR, aside)
-  on(TAG .. 'quarantine', 'LPUSH', 'key\t' .. aside)
-  c = {}
+local c, now, seq, pick, tokens, tails, long
+
+local function begin(ctr)
+  CTR, TAG = ctr, string.sub(ctr, 1, -4)
+  CALL, add = TAG .. 'call:' .. ARGV[1], {}
+  for _, forget in ipairs(begins) do forget() end
+  c = redis.pcall('HMGET', CTR, 'now', 'seq', 'pick', 'tok', 'tails', 'long', 'run', 'calm')
+  if c.err then
+    local aside = TAG .. 'foreign:' .. '0:ctr'
+    redis.call('RENAME', CTR, aside)
+    on(TAG .. 'quarantine', 'LPUSH', 'key\t' .. aside)
+    c = {}
+  end
+  now = server_ms()
+  now = math.max(now, sane(c[1], now + YEAR_MS) or 0)
+  seq, pick, tokens = sane(c[2], PRIORITY_STEP) or 0, sane(c[3], 2 ^ 53) or 0, sane(c[4], 2 ^ 53) or 0
+  tails, long = sane(c[5], 2 ^ 53) or 0, sane(c[6], 2 ^ 53) or LONG
 end
-local now = server_ms()
-now = math.max(now, sane(c[1], now + YEAR_MS) or 0)
-local seq, pick, tokens = sane(c[2], PRIORITY_STEP) or 0, sane(c[3], 2 ^ 53) or 0, sane(c[4], 2 ^ 53) or 0
-local tails, long = sane(c[5], 2 ^ 53) or 0, sane(c[6], 2 ^ 53) or LONG
+
+if #KEYS == 1 then begin(KEYS[1]) end
+
+-- Runs a step on each of KEYS; an error is the answer of its partition.
+local function each(step)
+  if #KEYS == 1 then return step() end
+  local out, all, from = {}, ARGV, 1
+  for i, ctr in ipairs(KEYS) do
+    local size = num(all[from])
+    ARGV, from = {unpack(all, from + 1, from + size)}, from + size + 1
+    local fine, answer = pcall(function()
+      begin(ctr)
+      return step()
+    end)
+    out[i] = (fine or type(answer) == 'table') and answer or {err = answer}
+  end
+  return out
+end
 
 -- Writes the clock and the counters: the last thing that a step does.
 local function finish()
@@ -97,7 +129,6 @@ local function pass_when_full() redis.call('PERSIST', CTR) end
 local function refuse_when_full() redis.call('HSETNX', CTR, 'now', 0) end
 
 -- The answer of this very call, if the partition gave one before; false for a call that a later one overtook.
-local CALL = TAG .. 'call:' .. ARGV[1]
 local function answered(step)
   local last = on(CALL, 'HMGET', step, step .. '=')
   if not last[1] then return nil end
@@ -108,7 +139,7 @@ end
 
 local function answer(step, text)
   on(CALL, 'HSET', step, ARGV[2], step .. '=', text)
-  redis.call('PEXPIRE', CALL, 3600000)
+  redis.call('PEXPIRE', CALL, '3600000')
   return text
 end
 

@@ -35,28 +35,30 @@ for _, group in ipairs(groups) do
   end
 end
 if by_bloom then seen_open(expected, rate) end
-local out = {}
+local out, met = {}, {}              -- met: keys that are new in this call
 for _, group in ipairs(groups) do
-  local host = group[1]
+  local host, fresh = group[1], {}
   local h, room
   for i = 2, #group, 3 do
     local id, entry = group[i], group[i + 2]
     local how = math.floor(group[i + 1] / 10)
-    local fresh = true
+    local is_new = true
     if not is_entry(entry) then
       quarantine('enqueue', entry)
       out[#out + 1] = 'q'
     else
-      local known = by_bloom and is_seen(id)
+      local known = by_bloom and (met[id] or is_seen(id))
       if how == 1 or not by_bloom then
-        fresh = exact_add(id) or how == 2
+        is_new = exact_add(id) or how == 2
       elseif how == 0 then
-        fresh = not known
+        is_new = not known
       end
-      if fresh then
-        if not h then h, room = glance(host), {} end
+      if is_new then
+        if not h then h, room = glance(host), {rest = {}} end
         place_new(host, h, room, entry)
-        if by_bloom and not known then mark_seen(id, expected, rate) end
+        if by_bloom and not known then
+          fresh[#fresh + 1], met[id] = id, true
+        end
         count('enq')
         out[#out + 1] = 'n'
       else
@@ -65,6 +67,8 @@ for _, group in ipairs(groups) do
       end
     end
   end
+  if room then park_rest(host, room) end
+  for _, id in ipairs(fresh) do mark_seen(id, expected, rate) end
 end
 if by_bloom then seen_close(expected, rate) end
 exact_close()

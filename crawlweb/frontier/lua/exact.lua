@@ -13,6 +13,7 @@ local SPLITS = 2                     -- in a call; one that adds 300 keys needs 
 local LIMB, BILLION = 2 ^ 21, 1e9
 local buckets, top, keys, added
 local old_set                        -- is there the set of seeds that older releases made?
+begins[#begins + 1] = function() buckets = nil end
 
 local function exact_open()
   local f = on(TAG .. 'seen', 'HMGET', 'n', 'u')

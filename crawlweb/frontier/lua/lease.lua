@@ -21,8 +21,8 @@ local NONE = {}
 local calm_until = sane(c[8], now + 60000) or 0
 
 local function reply(leases, queues)
-  local due = {on(TAG .. 'ready', 'ZRANGE', 0, 0, 'WITHSCORES')[2], on(TAG .. 'asleep', 'ZRANGE', 0, 0, 'WITHSCORES')[2],
-    on(TAG .. 'wait', 'ZRANGE', 0, 0, 'WITHSCORES')[2], on(TAG .. 'leases', 'ZRANGE', 0, 0, 'WITHSCORES')[2]}
+  local due = {on(TAG .. 'ready', 'ZRANGE', '0', '0', 'WITHSCORES')[2], on(TAG .. 'asleep', 'ZRANGE', '0', '0', 'WITHSCORES')[2],
+    on(TAG .. 'wait', 'ZRANGE', '0', '0', 'WITHSCORES')[2], on(TAG .. 'leases', 'ZRANGE', '0', '0', 'WITHSCORES')[2]}
   local first = -1
   for i = 1, 4 do
     if due[i] then
@@ -95,7 +95,7 @@ local moved = false
 -- The last of a zset by time, if that is further away than any time of ours but a pause: it is looked at now, and put aside or back where it
 -- belongs. Else the crawl would wait for it.
 for _, name in ipairs({'leases', 'wait', 'ready', 'asleep'}) do
-  local last = on(TAG .. name, 'ZRANGE', -1, -1, 'WITHSCORES')
+  local last = on(TAG .. name, 'ZRANGE', '-1', '-1', 'WITHSCORES')
   if last[1] and num(last[2]) > now + YEAR_MS and not on(TAG .. 'overrides', 'HGET', last[1]) then
     redis.call('ZADD', TAG .. name, string.format('%d', now), last[1])
     moved = true
@@ -103,7 +103,7 @@ for _, name in ipairs({'leases', 'wait', 'ready', 'asleep'}) do
 end
 reclaim(num(ARGV[8]), num(ARGV[9]), num(ARGV[10]), num(ARGV[11]))
 
-for _, host in ipairs(on(TAG .. 'asleep', 'ZRANGEBYSCORE', '-inf', string.format('%d', now + num(ARGV[5])), 'LIMIT', 0, MOVE_MOST)) do
+for _, host in ipairs(on(TAG .. 'asleep', 'ZRANGEBYSCORE', '-inf', string.format('%d', now + num(ARGV[5])), 'LIMIT', '0', MOVE_MOST)) do
   moved = true
   local h = on(TAG .. 'host:' .. host, 'HMGET', 's', 'n')
   local s
@@ -115,7 +115,7 @@ for _, host in ipairs(on(TAG .. 'asleep', 'ZRANGEBYSCORE', '-inf', string.format
   if s ~= 'a' then redis.call('ZREM', TAG .. 'asleep', host) end  -- a late completion may have moved its clock
 end
 
-for _, text in ipairs(on(TAG .. 'wait', 'ZRANGEBYSCORE', '-inf', string.format('%d', now), 'LIMIT', 0, MOVE_MOST)) do
+for _, text in ipairs(on(TAG .. 'wait', 'ZRANGEBYSCORE', '-inf', string.format('%d', now), 'LIMIT', '0', MOVE_MOST)) do
   moved = true
   local host, score, entry = string.match(text, '^([^\t]+)\t(%d+)\t(.*)$')
   if host and is_entry(entry) then
@@ -147,7 +147,7 @@ local leases, leased, expiries, gone = {}, {}, {}, {}
 local expiry = string.format('%d', now + num(ARGV[4]))
 local latest = now + num(ARGV[5])
 local budget = {left = 2 * MOVE_MOST}
-for _, host in ipairs(on(TAG .. 'ready', 'ZRANGEBYSCORE', '-inf', string.format('%d', latest), 'LIMIT', 0, math.min(num(ARGV[3]), 1000))) do
+for _, host in ipairs(on(TAG .. 'ready', 'ZRANGEBYSCORE', '-inf', string.format('%d', latest), 'LIMIT', '0', math.min(num(ARGV[3]), 1000))) do
   local h = look(host)
   local next_ms = math.max(h.next, h.paused)
   local in_flight = h.f or 0
@@ -204,7 +204,7 @@ if #leases == 0 and heads == 0 then
 end
 local queues = {}
 if num(ARGV[12]) > 0 then
-  for _, q in ipairs(on(TAG .. 'chores', 'ZRANGEBYSCORE', '-inf', string.format('%d', now), 'LIMIT', 0, ARGV[12])) do
+  for _, q in ipairs(on(TAG .. 'chores', 'ZRANGEBYSCORE', '-inf', string.format('%d', now), 'LIMIT', '0', ARGV[12])) do
     if string.find(q, '^front:%d$') or string.find(q, '^park:[\33-\126]+$') then
       queues[#queues + 1] = q
       redis.call('ZADD', TAG .. 'chores', string.format('%d', now + CHORE_MS), q)

@@ -22,6 +22,8 @@ local byte = string.byte
 local low, split, secret, records  -- of `low` buckets, a power of four, the first `split` are split: b into b, b + low, b + 2 low, b + 3 low
 local found, found_key             -- the host whose bucket was looked for last
 
+begins[#begins + 1] = function() low, found = nil, nil end
+
 -- False: there is no record at all.
 local function open_records()
   if low then return secret end

@@ -46,25 +46,43 @@ local function refill(host)
   return size > 0, cold
 end
 
+-- At the end of the host's park list; with the others at `park_rest` where `room` has a list `rest`.
+local function to_park(host, entry, room)
+  if room.rest then room.rest[#room.rest + 1] = entry else append('park:' .. host, entry) end
+end
+
+local function park_rest(host, room)
+  if #room.rest > 0 then append_all('park:' .. host, room.rest) end
+end
+
+-- The score of the last in a back queue; nil: it is empty.
+local function worst_in(back) return num(on(back, 'ZRANGE', '-1', '-1', 'WITHSCORES')[2]) end
+
 -- Adds a URL to a host that has an active place. `number`: its sequence number. `room`: cached sizes of the host's queues, filled here.
 local function add_to_active(host, entry, number, room)
-  local back, park = TAG .. 'back:' .. host, TAG .. 'park:' .. host
-  if not room.size then
-    room.size, room.parked = on(back, 'ZCARD'), on(park, 'LLEN')
-    if room.size == 0 and room.parked > 0 then
-      refill(host)
-      room.size, room.parked = redis.call('ZCARD', back), redis.call('LLEN', park)
+  local back = room.back
+  if not back then
+    back = TAG .. 'back:' .. host
+    room.back, room.parked = back, on(TAG .. 'park:' .. host, 'LLEN')
+    if room.parked > 0 then
+      room.worst = worst_in(back)
+      if not room.worst then
+        refill(host)
+        room.parked = redis.call('LLEN', TAG .. 'park:' .. host)
+      end
     end
   end
   local score = score_of(entry, number)
-  if room.size >= BACK_CAP or room.parked > 0 then
-    room.worst = room.worst or num(on(back, 'ZRANGE', -1, -1, 'WITHSCORES')[2])
+  if room.parked == 0 then room.size = room.size or on(back, 'ZCARD') end
+  if room.parked > 0 or room.size >= BACK_CAP then
+    room.worst = room.worst or worst_in(back)
     if room.worst and score >= room.worst then
-      append('park:' .. host, entry)
+      to_park(host, entry, room)
       room.parked = room.parked + 1
       return
     end
   end
+  room.size = room.size or on(back, 'ZCARD')
   if back_add(host, score, entry) then
     room.size, room.worst = room.size + 1, nil
     if room.size > BACK_CAP then
@@ -106,7 +124,7 @@ end
 local function settle(host, h, next_ms, left, until_ms, rests, set)
   local key = TAG .. 'host:' .. host
   local far = next_ms - now > (rests and REST_MS or ASLEEP_MS)
-  local best = on(TAG .. 'back:' .. host, 'ZRANGE', 0, 0, 'WITHSCORES')[2]
+  local best = on(TAG .. 'back:' .. host, 'ZRANGE', '0', '0', 'WITHSCORES')[2]
   local more, cold
   if not best then more, cold = refill(host) end
   if more then best = redis.call('ZRANGE', TAG .. 'back:' .. host, 0, 0, 'WITHSCORES')[2] end
@@ -198,6 +216,6 @@ local function place_new(host, h, room, entry)
     back_put(host, score_of(entry, seq), entry)
     wait(host, h, k, push_token(host, k, ''))
   else
-    append('park:' .. host, entry)
+    to_park(host, entry, room)
   end
 end

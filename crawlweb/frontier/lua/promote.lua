@@ -4,6 +4,7 @@
 -- queue 1, ..., so no queue starves; an empty one yields to the best that is not.
 
 local heads = 0                      -- tokens that promote could take, after it
+begins[#begins + 1] = function() heads = 0 end
 
 local function promote(target, tokens_most)
   local active = on(TAG .. 'ready', 'ZCARD') + on(TAG .. 'leases', 'ZCARD')

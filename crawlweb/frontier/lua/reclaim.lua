@@ -34,7 +34,7 @@ local function bump(entry, at)
 end
 
 local function reclaim(most, min_ms, factor, cap_ms)
-  for _, token in ipairs(on(TAG .. 'leases', 'ZRANGEBYSCORE', '-inf', string.format('%d', now), 'LIMIT', 0, most)) do
+  for _, token in ipairs(on(TAG .. 'leases', 'ZRANGEBYSCORE', '-inf', string.format('%d', now), 'LIMIT', '0', most)) do
     local host, score, entry = lease_of(token)
     if not host then
       quarantine('lease', token .. '\t' .. (redis.call('HGET', TAG .. 'leased', token) or ''))

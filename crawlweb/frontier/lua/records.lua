@@ -20,9 +20,10 @@ do
   local LATER_PART = 60                -- a list of a day to come is long earlier than a queue, by this factor
   local SKEW_S = 86400                 -- a record fetched further in the future is not ours
   local n, top, pages, hours, days, spans, are_new
+  begins[#begins + 1] = function() n, are_new = nil, nil end
 
   local function bucket_key(bucket) return TAG .. 'rec:' .. bucket end
-  local LONG_KEY = bucket_key('long')
+  local function long_key() return bucket_key('long') end
 
   local function open()
     if n then return end
@@ -74,14 +75,14 @@ do
   page_get = function(key)
     if #key ~= 8 then return nil end
     local text = on(key_of(key), 'HGET', key)
-    if text == 'x' then return on(LONG_KEY, 'HGET', key) or nil, text end
+    if text == 'x' then return on(long_key(), 'HGET', key) or nil, text end
     return text or nil, text
   end
 
   -- `before`: what stands in the bucket.
   page_put = function(key, text, before)
     if #text > PAGE_BYTES then
-      on(LONG_KEY, 'HSET', key, text)
+      on(long_key(), 'HSET', key, text)
       text = 'x'
     end
     if on(key_of(key), 'HSET', key, text) == 1 then
@@ -89,12 +90,12 @@ do
       count('recs')
       if pages > PAGES_A_BUCKET * n then split() end
     elseif before == 'x' and text ~= 'x' then
-      on(LONG_KEY, 'HDEL', key)
+      on(long_key(), 'HDEL', key)
     end
   end
 
   page_drop = function(key, before)
-    if before == 'x' then on(LONG_KEY, 'HDEL', key) end
+    if before == 'x' then on(long_key(), 'HDEL', key) end
     local gone = on(key_of(key), 'HDEL', key)
     pages = pages - gone
     count('recs', -gone)

@@ -9,12 +9,15 @@
 -- Putze, Sanders, Singler, "Cache-, Hash- and Space-Efficient Bloom Filters" (2007), the sum over Poisson-filled blocks.
 
 local SEGMENT_BLOCKS = 65535
-local MASK = {1, 2, 4, 8, 16, 32, 64, 128}
+local MASK = {}                       -- of the bits of a word
+for b = 0, 31 do MASK[b + 1] = 2 ^ b end
+local WORDS = string.rep('<I4', 16)   -- a block, two words a section
 local EMPTY = string.rep('\0', 64)
-local byte, band = string.byte, bit.band
+local byte = string.byte
 local FEW = 32768                     -- expected keys that need no small layer before
 local BLOCKS_MOST = 2 ^ 32
-local layers, small                   -- newest first: {number, blocks, capacity, used, added}
+local layers, small                   -- newest first: {number, blocks, capacity, used, added, names of segments met}
+local written                         -- blocks written in this call: name of the segment → {offset → block}
 
 local function block_rate(bits_per_key)
   local mean, rate = 512 / bits_per_key, 0
@@ -57,7 +60,7 @@ local function add_layer(expected, rate)
   local blocks, capacity = sane(f[1], BLOCKS_MOST), sane(f[2], 2 ^ 53)
   if not blocks or blocks < 1 or not capacity then blocks, capacity = plan(i, expected, rate) end
   redis.call('HSET', TAG .. 'bloom', 'n', i + 1, 'u' .. i, 0)
-  table.insert(layers, 1, {i, blocks, capacity, 0, 0})
+  table.insert(layers, 1, {i, blocks, capacity, 0, 0, {}})
 end
 
 local function make_segment(i, blocks, segment)
@@ -85,7 +88,7 @@ local LAYERS_MOST = 64                -- each is as large as all before
 
 -- `expected`: keys that the first layer is made for; `rate`: false positives allowed, of one. What is not ours is planned again.
 local function seen_open(expected, rate)
-  layers = {}
+  layers, written = {}, {}
   local f = on(TAG .. 'bloom', 'HMGET', 'n', 'small')
   local n = sane(f[1], LAYERS_MOST)
   if f[1] and not n then
@@ -95,13 +98,14 @@ local function seen_open(expected, rate)
   small = f[2] == '1'
   n = n or 0
   for i = 0, n - 1 do
-    f = redis.call('HMGET', TAG .. 'bloom', 'b' .. i, 'c' .. i, 'u' .. i)
+    local text = string.format('%d', i)
+    f = redis.call('HMGET', TAG .. 'bloom', 'b' .. text, 'c' .. text, 'u' .. text)
     local blocks, capacity, used = sane(f[1], BLOCKS_MOST), sane(f[2], 2 ^ 53), sane(f[3], 2 ^ 53)
     if not blocks or blocks < 1 or not capacity then
       quarantine('bloom', 'layer ' .. i)
       blocks, capacity = plan(i, expected, rate)
     end
-    table.insert(layers, 1, {i, blocks, capacity, used or capacity, 0})
+    table.insert(layers, 1, {i, blocks, capacity, used or capacity, 0, {}})
   end
   if n == 0 then add_layer(expected, rate) end
 end
@@ -109,56 +113,61 @@ end
 local function place_of(layer, key)
   local b1, b2, b3, b4 = byte(key, 1, 4)
   local block = (b1 + b2 * 256 + b3 * 65536 + b4 * 16777216) % layer[2]
-  local segment = math.floor(block / SEGMENT_BLOCKS)
-  return TAG .. 'bloom:' .. layer[1] .. ':' .. segment, (block - segment * SEGMENT_BLOCKS) * 64, segment
+  local at = block % SEGMENT_BLOCKS
+  local segment = (block - at) / SEGMENT_BLOCKS
+  local name = layer[6][segment]
+  if not name then
+    name = string.format('%sbloom:%d:%d', TAG, layer[1], segment)
+    layer[6][segment], written[name] = name, {}
+  end
+  return name, at * 64, segment
 end
 
 local function has(block, key)
   for s = 0, 7 do
     local h = byte(key, 5 + s) % 64
     local b = h % 8
-    if band(byte(block, s * 8 + (h - b) / 8 + 1), MASK[b + 1]) == 0 then return false end
+    local mask = MASK[b + 1]
+    if byte(block, s * 8 + (h - b) / 8 + 1) % (2 * mask) < mask then return false end
   end
   return true
 end
 
--- A key that is not seen leaves what mark_seen needs: where it belongs in the newest layer.
-local fresh_name, fresh_at, fresh_segment, fresh_block
+local function read_block(name, at)
+  return written[name][at] or on(name, 'GETRANGE', string.format('%d', at), string.format('%d', at + 63))
+end
+
 local function is_seen(key)
-  for i, layer in ipairs(layers) do
-    local name, at, segment = place_of(layer, key)
-    local block = on(name, 'GETRANGE', at, at + 63)
-    if i == 1 then fresh_name, fresh_at, fresh_segment, fresh_block = name, at, segment, block end
+  for _, layer in ipairs(layers) do
+    local name, at = place_of(layer, key)
+    local block = read_block(name, at)
     if #block == 64 and has(block, key) then return true end
   end
   return false
 end
 
--- Marks the key that is_seen was asked for last.
 local function mark_seen(key, expected, rate)
   local layer = layers[1]
-  local name, at, segment, block = fresh_name, fresh_at, fresh_segment, fresh_block
   if layer[4] + layer[5] >= layer[3] then
     add_layer(expected, rate)
     layer = layers[1]
-    name, at, segment = place_of(layer, key)
-    block = ''
   end
+  local name, at, segment = place_of(layer, key)
+  local block = read_block(name, at)
   if #block < 64 then
     make_segment(layer[1], layer[2], segment)
     block = on(name, 'GETRANGE', at, at + 63)
   end
-  local out, from = {}, 1
-  for s = 0, 7 do
-    local h = byte(key, 5 + s) % 64
-    local b = h % 8
-    local i = s * 8 + (h - b) / 8 + 1
-    out[#out + 1] = string.sub(block, from, i - 1)
-    out[#out + 1] = string.char(bit.bor(byte(block, i), MASK[b + 1]))
-    from = i + 1
+  local words, bits = {struct.unpack(WORDS, block)}, {byte(key, 5, 12)}
+  for s = 1, 8 do
+    local h = bits[s] % 64
+    local b = h % 32
+    local i, mask = s * 2 - 1 + (h - b) / 32, MASK[b + 1]
+    if words[i] % (2 * mask) < mask then words[i] = words[i] + mask end
   end
-  out[#out + 1] = string.sub(block, from)
-  on(name, 'SETRANGE', at, table.concat(out))
+  block = struct.pack(WORDS, unpack(words, 1, 16))
+  on(name, 'SETRANGE', string.format('%d', at), block)
+  written[name][at] = block
   layer[5] = layer[5] + 1
 end
 

@@ -113,7 +113,7 @@ local function choose(host, h, latest, budget)
   local back, moved = TAG .. 'back:' .. host, 0
   local dead_host = (h.x or 0) > now and {d = h.x, r = h.xr}
   if not h.b and not dead_host then  -- nearly always
-    local best = on(back, 'ZRANGE', 0, 0, 'WITHSCORES')
+    local best = on(back, 'ZRANGE', '0', '0', 'WITHSCORES')
     if best[1] and is_entry(best[1]) then return best[1], score_in_back(best[2], best[1]) end
   end
   local function may_move()
@@ -134,7 +134,7 @@ local function choose(host, h, latest, budget)
     end
   end
   while true do
-    local best = on(back, 'ZRANGE', 0, 0, 'WITHSCORES')
+    local best = on(back, 'ZRANGE', '0', '0', 'WITHSCORES')
     if not best[1] and refill(host) then best = redis.call('ZRANGE', back, 0, 0, 'WITHSCORES') end
     if not best[1] then return nil end
     local entry = best[1]
