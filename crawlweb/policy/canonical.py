@@ -73,9 +73,11 @@ _NORMAL: dict[str, str] = {
 
 _UNUSUAL = re.compile(r"[;(|\[\]]").search
 
-# Origin, path, query of a link that parser and rules leave as it is, but for the origin, slashes at the path's end, and the order of
-# parameters. Unless it goes on, but with a fragment; the path has `//` or `/.` in it, or a colon and no slash before it.
-_PLAIN = re.compile(r"([Hh][Tt][Tt][Pp][Ss]?://[A-Za-z0-9.:-]{1,300})?([A-Za-z0-9_~,!$&*+=:@/.-]+)(?:\?([A-Za-z0-9_~,!$*=:@/.&-]+))?").match
+# Origin, path, query of a link that the parser leaves as it is, but for the origin. Unless it goes on, but with a fragment; the path has
+# `//`, `/.` or `/%2` (a dot, if e follows) in it, or a colon and no slash before it.
+_PLAIN = re.compile(
+    r"([Hh][Tt][Tt][Pp][Ss]?://[A-Za-z0-9.:-]{1,300})?([A-Za-z0-9_~,!$%&*+=:@/.-]+)(?:\?([A-Za-z0-9_~,!$%*+=:@/.&-]+))?"
+).match
 _ANY_VALUE = re.compile(".*", re.DOTALL)
 
 _PROFILE_VERSION = 2
@@ -185,14 +187,16 @@ class Canonicalizer:
             written, path, query = plain.groups()
             if path[0] != "/":
                 path = base.plain_folder + path if base.plain_folder and not written and ":" not in path else ""
-            is_plain = path and "//" not in path and "/." not in path
+            is_plain = path and "//" not in path and "/." not in path and "/%2" not in path
             if is_plain and (origin := self._origins(written) if written else base.plain_origin):
                 url = f"{origin}{path}?{query}" if query else origin + path
                 if len(url) > self._max_url_chars:
                     raise ValueError("too long")
                 host, canonical_origin = self._hosts(origin)
+                if "%" in href:
+                    path, query = _NOT_NORMAL.sub(_normal, path), query and _NOT_NORMAL.sub(_normal, query)
                 canonical = canonical_origin + (path.rstrip("/") or "/")
-                if query and (kept := self._query(query)):
+                if query and (kept := self._query(query.replace("+", "%20"))):
                     canonical = f"{canonical}?{kept}"
                 return Target(url, _key(canonical), host)
         url = _fetched(parse_link(href, base))
