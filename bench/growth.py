@@ -12,9 +12,10 @@ another, the dearest order). At every step some lease calls of 64 and their comp
 
 `--matrix`: for each number of hosts a new server is filled, first with a URL of each host, then by Zipf's law. At each size there are
 rounds of calls that add, lease and complete the same number of URLs, with their page records: links in batches of a worker, leases of 8
-(what 64 partitions of 1,000 hosts can give at a time). In every other round the server's CPU is taken, in the others the time of each call
-in the server. The seen-set is that of the settings, made for a million at first. A figure over 1.3 times the median of its table is marked
-with `!`.
+(what 64 partitions of 1,000 hosts can give at a time). In every other round the server's CPU is taken (medians), in the others the time of
+each call in the server. The seen-set is that of the settings, made for a million at first. A figure over 1.3 times the median of its table
+is marked with `!`. Where more hosts wait than have a place (40,000), a lease makes room for as many hosts as it empties: the promotion of
+a host is in its time there.
 """
 
 from __future__ import annotations
@@ -221,9 +222,10 @@ async def run(options: argparse.Namespace, folder: Path) -> None:
 
 @dataclass(slots=True)
 class Cell:
-    """`cpu_us`: of the server, a URL; `times_us`: of each call in the server; by script."""
+    """`cpu_us`: of the server, a URL; `commands`: that scripts call, a URL; `times_us`: of each call in the server; by script."""
 
     cpu_us: dict[str, float]
+    commands: dict[str, float]
     times_us: dict[str, list[int]]
     a_lease: float
 
@@ -274,24 +276,33 @@ class Steady:
                 await self.frontier.lease(p, 0)
 
     async def measure(self) -> Cell:
-        cpu_us: dict[str, float] = defaultdict(float)
+        rounds_us: dict[str, list[float]] = defaultdict(list)  # a URL
+        commands: dict[str, float] = defaultdict(float)
+        counted: dict[str, int] = defaultdict(int)
         times_us: dict[str, list[int]] = defaultdict(list)
-        urls: dict[str, int] = defaultdict(int)
         leased = []
         for n in range(2 * ROUNDS):
             is_timed = n % 2 == 1
+            cpu_us: dict[str, float] = defaultdict(float)
+            urls: dict[str, int] = defaultdict(int)
 
-            async def run(name: str, calls: Sequence[tuple[int, Callable[[], Awaitable[Any]]]], is_timed: bool = is_timed) -> list[Any]:
+            async def run(
+                name: str,
+                calls: Sequence[tuple[int, Callable[[], Awaitable[Any]]]],
+                is_timed: bool = is_timed,
+                cpu_us: Any = cpu_us,
+                urls: Any = urls,
+            ) -> list[Any]:
                 answers = []
-                cpu, spent = self.growth.cpu_us(), self._spent_us() if is_timed else 0
+                begun, cpu, spent = self._commands(), self.growth.cpu_us(), self._spent_us() if is_timed else 0
                 for _, call in calls:
                     answers.append(await call())
                     if is_timed:
                         before, spent = spent, self._spent_us()
                         times_us[name].append(spent - before)
-                if not is_timed:
-                    cpu_us[name] += self.growth.cpu_us() - cpu
-                    urls[name] += sum(count for count, _ in calls)
+                cpu_us[name] += self.growth.cpu_us() - cpu
+                commands[name] += self._commands() - begun if not is_timed else 0
+                urls[name] += sum(count for count, _ in calls)
                 return answers
 
             new = list(self.batches(URLS_A_ROUND))
@@ -300,12 +311,21 @@ class Steady:
                 found = await run("lease", [(0, partial(self.frontier.lease, p, LEASES)) for p in range(PARTITIONS)])
                 held = [leases for _, leases in found if leases]
                 leased.append(sum(map(len, held)) / PARTITIONS)
-                if not is_timed:
-                    urls["lease"] += sum(map(len, held))
+                urls["lease"] += sum(map(len, held))
                 now = time.clock_gettime(time.CLOCK_BOOTTIME)
                 outcomes = [(x[0].partition, [_done(lease, now) for lease in x]) for x in held]
                 await run("complete", [(len(rows), partial(self.frontier.complete, p, rows)) for p, rows in outcomes])
-        return Cell({name: us / max(1, urls[name]) for name, us in cpu_us.items()}, times_us, sum(leased) / len(leased))
+            if not is_timed:
+                for name, us in cpu_us.items():
+                    rounds_us[name].append(us / max(1, urls[name]))
+                    counted[name] += urls[name]
+        a_url = {name: count / max(1, counted[name]) for name, count in commands.items()}
+        return Cell({name: float(np.median(us)) for name, us in rounds_us.items()}, a_url, times_us, sum(leased) / len(leased))
+
+    def _commands(self) -> int:
+        """That scripts have called."""
+        stats = self.growth.sync.info("commandstats")
+        return sum(row["calls"] for name, row in stats.items() if name not in ("cmdstat_info", "cmdstat_evalsha", "cmdstat_eval"))
 
     def _spent_us(self) -> int:
         """In scripts since the server began."""
@@ -364,6 +384,7 @@ def matrix(options: argparse.Namespace, binary: str) -> None:
 
     for name in ("enqueue", "lease", "complete"):
         table(f"{name}: us of CPU a URL", lambda key, n=name: cells[key].cpu_us[n], 1)  # type: ignore[misc]
+        table(f"{name}: commands that the script calls, a URL", lambda key, n=name: cells[key].commands[n], 2)  # type: ignore[misc]
         for share in (0.5, 0.99):
             table(f"{name}: p{share * 100:.0f} of a call, us", lambda key, n=name, s=share: _percentile(cells[key].times_us[n], s), 0)  # type: ignore[misc]
     table(f"URLs a lease call of {LEASES}", lambda key: cells[key].a_lease, 1, is_judged=False)

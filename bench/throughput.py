@@ -6,20 +6,21 @@
     python bench/throughput.py --tls                (c) as (a) over HTTPS, each page over a TLS connection of its own
     python bench/throughput.py --crawlers "crawlweb;scrapy" --rounds 1
 
-Two rows are ours. "crawlweb, same work" does what the peers do: it obeys robots.txt, keeps the books of politeness (with a delay of 0), finds
-a page's links, leaves out those seen, and queues the others; "crawlweb", everything on, also looks for near-duplicates, main text, language
-and error pages, and writes WARC files, page records and events. The peers only do links, seen-set and queue: scrapy-redis in Redis; plain
-Scrapy and Crawlee in memory. They are in peers/, each set up for speed by what its users may set.
+Two rows are ours. "crawlweb, same work" does what the peers do: it obeys robots.txt, keeps the books of politeness (with a delay of 0),
+finds a page's links, leaves out those seen, and queues the others; "crawlweb", everything on, also looks for near-duplicates, main text,
+language and error pages, and writes WARC files, page records and events. The peers only do links, seen-set and queue: scrapy-redis in
+Redis; plain Scrapy and Crawlee in memory. They are in peers/, each set up for speed by what its users may set.
 
 Every crawler runs in a process pinned to one core; the web, and Redis where there is one, have another. One request at a time to a host
-(Crawlee cannot: it may ask a host for several pages at once), the same number of requests at once for all, and no certificate is verified by
-any. The web's host names lead to loopback: by its name server, by a resolver in Scrapy, and for Crawlee by the web as its proxy, which takes
-CONNECT for HTTPS. Over HTTPS the server ends the connection after each answer and lets nobody resume a session; over HTTP it keeps
-connections open, and a crawler uses them again or not, as it does. Bodies are the same bytes for all.
+(Crawlee cannot: it may ask a host for several pages at once), as many requests at once for all, and no certificate is verified by any. The
+web's host names lead to loopback: by its name server, by a resolver in Scrapy, and for Crawlee by the web as its proxy, which takes CONNECT
+for HTTPS. Over HTTPS the server ends the connection after each answer and lets nobody resume a session; over HTTP it keeps connections
+open, and a crawler uses them again or not, as it does. Bodies are the same bytes for all.
 
-Figures are taken between two moments: the first when the web has served `--warm-up` pages, or after `--warm-up-s` if these are twice the
-requests at once (a page is served before it is worked on); the second `--pages` later, or after `--seconds`. Pages are the web's own count, CPU is from /proc/<pid>/stat. Rounds alternate; figures are medians, ratios the
-medians of each round's. The exit status is 0 if every goal holds, by pages a second and by pages a CPU-second (worker and Redis).
+Figures are taken between two moments: the first when the web has served `--warm-up` pages, or after `--warm-up-s` (but three times the
+requests at once: Scrapy fetches all it may before it works on any); the second `--pages` later, or after `--seconds` (but six times). Pages
+are the web's own count, CPU is from /proc/<pid>/stat. Rounds alternate; figures are medians, ratios the medians of each round's. The exit
+status is 0 if every goal holds, by pages a second and by pages a CPU-second (worker and Redis).
 
 On a machine that others use, compare CPU (ms/page, pages/CPU-s), not pages/s. `busy` is how much of its core a crawler got or wanted;
 `2nd core` how much the web and Redis used of theirs: if that is full, the crawler was not the limit.
@@ -55,6 +56,7 @@ from tests.web.saved import means  # noqa: E402
 
 DEFAULT = f"{SAME_WORK};{OURS};scrapy-redis;scrapy;crawlee"
 STALLED_S = 30.0
+BATCHES = 6  # a crawler may fetch all that it may at once before it works on any: fewer pages than some such batches tell nothing
 FULL_CORE = 0.9
 
 
@@ -137,11 +139,11 @@ def _watch(child: subprocess.Popen[bytes], processes: Processes, web: WebProcess
 
     wait(1, STALLED_S, 1)
     move(processes.find()[1], {options.server_core})
-    first = wait(options.warm_up, options.warm_up_s, 2 * options.concurrency)
+    first = wait(options.warm_up, options.warm_up_s, 3 * options.concurrency)
     workers, redis = processes.find()
     sets = (workers, redis, {web.pid})
     start_s, start_bytes, used_s = time.monotonic(), web.served_bytes(), [cpu_s(pids) for pids in sets]
-    pages = wait(first + options.pages, options.seconds, first + 1) - first
+    pages = wait(first + options.pages, options.seconds, first + BATCHES * options.concurrency) - first
     elapsed_s = time.monotonic() - start_s
     worker_s, redis_s, web_s = (cpu_s(pids) - before for pids, before in zip(sets, used_s, strict=True))
     return Run(
@@ -244,13 +246,15 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--pages", type=int, default=3000, help="measured, in each run")
     parser.add_argument("--seconds", type=float, default=10.0, help="or so long")
-    parser.add_argument("--warm-up", type=int, default=500, help="pages before these")
-    parser.add_argument("--warm-up-s", type=float, default=20.0, help="or so long")
+    parser.add_argument("--warm-up", type=int, default=400, help="pages before these")
+    parser.add_argument("--warm-up-s", type=float, default=15.0, help="or so long")
     parser.add_argument("--hosts", type=int, default=300)
     parser.add_argument("--host-pages", type=int, default=300, help="decides how many links are new")
     parser.add_argument("--links", type=int, default=100)
     parser.add_argument("--page-bytes", type=int, default=31_000)
-    parser.add_argument("--concurrency", type=int, default=128, help="requests at once, of all crawlers")
+    parser.add_argument(
+        "--concurrency", type=int, default=100, help="requests at once, of all crawlers: as Scrapy's guide to broad crawls has it"
+    )
     parser.add_argument("--crawler-core", type=int, default=0)
     parser.add_argument("--server-core", type=int, default=1)
     parser.add_argument("--json", type=Path, help="write all runs here as well")

@@ -133,6 +133,7 @@ class Exchange(asyncio.Protocol):
             return
         self.finished = boottime()
         self._stop_timer()
+        self.on_first_byte = _nothing  # whose it is has this exchange: the two, and all that hangs on them, would wait for the collector
         self.error = error
         self.truncated = truncated
         if self.head is not None:

@@ -10,7 +10,7 @@ STATS = {
     "crawlweb/requests": "requests sent, robots.txt, redirects and retries included",
     "crawlweb/pages": "pages stored (status 200 to 299, whole or truncated)",
     "crawlweb/bytes": "bytes of bodies received, as transferred",
-    "crawlweb/hosts": "hosts that at least one request was sent to",
+    "crawlweb/hosts": "hosts that at least one request was sent to; of over some thousands, to a thousandth",
     "crawlweb/status/<code>": "responses by status",
     "crawlweb/events": "events published: pages that a `page.fetched` tells of, in the order of their completion",
     "crawlweb/links/found": "links of pages, after canonicalisation, each key once a page",

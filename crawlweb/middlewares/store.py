@@ -17,6 +17,7 @@ from scrapy.http import HtmlResponse, TextResponse
 from ..analysis import Kind, Task
 from ..content.feed import is_feed
 from ..contents import Content, Headers
+from ..distinct import Distinct
 from ..errors import FetchError, StoreError
 from ..outcome import Sent, Verdict
 from ..records import Fetch
@@ -45,7 +46,7 @@ def task_of(response: Response) -> Task:
 class StoreMiddleware:
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
-        self._hosts: set[str] = set()
+        self._hosts = Distinct()
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -77,9 +78,9 @@ class StoreMiddleware:
                 return request
             request.meta["crawlweb_fetched_at"] = datetime.fromtimestamp(fetch.fetched_at, timezone.utc).isoformat()
             self._count(fetch, response, page=not job.robots_url and not job.is_probe)
-            if job.lease.host not in self._hosts:
-                self._hosts.add(job.lease.host)
-                self._inc("hosts")
+            if self._hosts.add(job.lease.host):
+                assert self._crawler.stats is not None
+                self._crawler.stats.set_value("crawlweb/hosts", len(self._hosts))
             if fault is not None:
                 if scheduler.failed(request, fault, sent):
                     raise fault
