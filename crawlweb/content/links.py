@@ -17,6 +17,7 @@ NO_LINK = re.compile(r"#|(?:javascript|mailto|tel|data|about|blob|sms):|$", re.I
 REL_LINKS = frozenset(("next", "prev", "alternate"))
 PAGE_TYPES = re.compile(r"^$|html|rss|atom|\bxml$", re.IGNORECASE)
 
+_ABSOLUTE = re.compile(r"https?://[A-Za-z0-9.:-]+/[A-Za-z0-9_~,!$%&*+=:@/.-]*(?:\?[A-Za-z0-9_~,!$%&*+=:@/.-]+)?").fullmatch
 _REFRESH = re.compile(r"[\d.]*[\s;,]+(?:url\s*=\s*)?(.+)", re.IGNORECASE | re.DOTALL)
 _CANDIDATE = re.compile(r"[\s,]*(\S+)")
 _DESCRIPTORS = re.compile(r"(?:[^,(]|\([^)]*\)?)*")
@@ -37,6 +38,8 @@ class HeaderLink:
 
 def http_url(base_url: str, href: str) -> str | None:
     """`href` made absolute; None where it leads out of the web."""
+    if _ABSOLUTE(href):  # as most canonical URLs and alternates are: no need to take it apart
+        return href
     try:
         url = urljoin(base_url, href.strip(C0_AND_SPACE))
     except ValueError:

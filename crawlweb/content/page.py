@@ -68,6 +68,7 @@ _IMG_ID = _ANY_TREE.create_node("img").tag_id
 _KINDS_WITH_IMAGES = {**_KINDS, _IMG_ID: _IMAGE, _ANY_TREE.create_node("source").tag_id: _IMAGE}
 _AREA_ID = _ANY_TREE.create_node("area").tag_id
 
+_LINK_BEGINS = frozenset("/h")  # nothing in NO_LINK does
 _RELS_READ = REL_LINKS | {"canonical"}
 _SPACES = re.compile("  +")
 _OPTIONS = LexborDocumentOptions.WO_EVENTS.value
@@ -187,7 +188,7 @@ def parse_page(
     declared = (root.get("lang") or root.get("xml:lang") or language).split(",")[0].strip()[:MAX_LANGUAGE_CHARS]
     main = main_text(tree, max_text_chars) if wants.main_text and tree.root else ""
     text = _folded_long(_visible_text(tree, inline, dropped), max_text_chars)
-    anchors = {href: anchor for href, anchor in anchors.items() if href[:1] == "/" or not NO_LINK.match(href)}
+    anchors = {href: anchor for href, anchor in anchors.items() if href[:1] in _LINK_BEGINS or not NO_LINK.match(href)}
     return Page(
         base_url=base_url,
         hrefs=list(anchors),
@@ -248,13 +249,13 @@ def _in_a_tag(html: bytes, sign: bytes) -> bool:
 
 
 def _visible_text(tree: LexborHTMLParser, inline: list[LexborNode], dropped: list[LexborNode]) -> str:
-    """Text with a space wherever a block starts or ends. Takes the tree apart."""
+    """Text with a separator wherever a block starts or ends. Takes the tree apart."""
     for node in dropped:
         node.decompose(recursive=False)
     for node in inline:
         node.unwrap(delete_empty=True)
     tree.merge_text_nodes()
-    return tree.text(separator=" ", strip=True, skip_empty=True)
+    return tree.text(separator="\n", skip_empty=True)
 
 
 def _in_svg(node: LexborNode) -> bool:

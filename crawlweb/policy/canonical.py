@@ -73,14 +73,15 @@ _NORMAL: dict[str, str] = {
 
 _UNUSUAL = re.compile(r"[;(|\[\]]").search
 
-# Origin, path, query of a link that parser and rules leave as it is, but for the origin, slashes at the path's end, and the order of
-# parameters. Unless it goes on, but with a fragment; the path has `//` or `/.` in it, or a colon and no slash before it.
-_PLAIN = re.compile(r"([Hh][Tt][Tt][Pp][Ss]?://[A-Za-z0-9.:-]{1,300})?([A-Za-z0-9_~,!$&*+=:@/.-]+)(?:\?([A-Za-z0-9_~,!$*=:@/.&-]+))?").match
+# Origin, path, query of a link that the parser leaves as it is, but for the origin. Unless it goes on, but with a fragment; the path has
+# `//`, `/.` or `/%2` (a dot, if e follows) in it, or a colon and no slash before it.
+_PLAIN = re.compile(
+    r"([Hh][Tt][Tt][Pp][Ss]?://[A-Za-z0-9.:-]{1,300})?([A-Za-z0-9_~,!$%&*+=:@/.-]+)(?:\?([A-Za-z0-9_~,!$%*+=:@/.&-]+))?"
+).match
 _ANY_VALUE = re.compile(".*", re.DOTALL)
 
 _PROFILE_VERSION = 2
 _BASES_KEPT = 64
-_ORIGINS_KEPT = 4_096
 _NAMES_KEPT = 1_024  # of parameters
 
 
@@ -132,7 +133,6 @@ class Canonicalizer:
         self._dropped_names = frozenset(name for name in dropped if name[-1] != "*")
         self._dropped_prefixes = tuple(name[:-1] for name in dropped if name[-1] == "*")
         self._hosts = lru_cache(known_hosts)(_hosts_of_origin)
-        self._origins = lru_cache(_ORIGINS_KEPT)(_origin_of)
         self._dropped = lru_cache(_NAMES_KEPT)(self._values_dropped)
         self._form = lru_cache(_BASES_KEPT)(self._form_of)  # of a page it is asked for beside the key
         self._base = lru_cache(_BASES_KEPT)(_parse_base)
@@ -185,14 +185,16 @@ class Canonicalizer:
             written, path, query = plain.groups()
             if path[0] != "/":
                 path = base.plain_folder + path if base.plain_folder and not written and ":" not in path else ""
-            is_plain = path and "//" not in path and "/." not in path
-            if is_plain and (origin := self._origins(written) if written else base.plain_origin):
+            written = written or base.plain_origin
+            if written and path and "//" not in path and "/." not in path and "/%2" not in path:
+                host, canonical_origin, origin = self._hosts(written)
                 url = f"{origin}{path}?{query}" if query else origin + path
                 if len(url) > self._max_url_chars:
                     raise ValueError("too long")
-                host, canonical_origin = self._hosts(origin)
+                if "%" in href:
+                    path, query = _NOT_NORMAL.sub(_normal, path), query and _NOT_NORMAL.sub(_normal, query)
                 canonical = canonical_origin + (path.rstrip("/") or "/")
-                if query and (kept := self._query(query)):
+                if query and (kept := self._query(query.replace("+", "%20"))):
                     canonical = f"{canonical}?{kept}"
                 return Target(url, _key(canonical), host)
         url = _fetched(parse_link(href, base))
@@ -204,7 +206,7 @@ class Canonicalizer:
     def _canonical(self, url: str) -> tuple[str, str]:
         """A fetched URL → (host, canonical URL)."""
         path_at = url.index("/", 8)
-        host, origin = self._hosts(url[:path_at])
+        host, origin, _ = self._hosts(url[:path_at])
         rest = url[path_at:]
         if "?" in rest or "%" in rest or "//" in rest or _UNUSUAL(rest):
             return host, origin + self._path_and_query(rest)
@@ -303,18 +305,15 @@ def _fetched(href: str) -> str:
     return href[: href.index("#")] if "#" in href else href
 
 
-def _origin_of(written: str) -> str:
-    """Of an http(s) URL, without slash: as the parser reads it, whatever follows. ValueError."""
-    return parse_link(written + "/")[:-1]
-
-
-def _hosts_of_origin(origin: str) -> tuple[str, str]:
-    """Of a parsed URL → (host, origin of the canonical URL). Raises ValueError for another scheme than http and https."""
-    if not origin.startswith(HTTP):
-        raise ValueError(f"not an http(s) URL: {origin[:80]!r}")
+def _hosts_of_origin(written: str) -> tuple[str, str, str]:
+    """`http://host` as in a link → (host, origin of the canonical URL, origin as the parser reads it). ValueError, for another scheme than
+    http and https too."""
+    if not written.lower().startswith(HTTP):
+        raise ValueError(f"not an http(s) URL: {written[:80]!r}")
+    origin = parse_link(written + "/")[:-1]
     name, port = split_port(origin.partition("//")[2])
     suffix = f":{port}" if port not in ("", "80", "443") else ""
-    return host_of_name(name), f"https://{bare_name(name)}{suffix}"
+    return host_of_name(name), f"https://{bare_name(name)}{suffix}", origin
 
 
 def _parse_base(base: str) -> Base:

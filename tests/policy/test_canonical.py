@@ -456,7 +456,7 @@ def test_the_request_is_the_one_that_a_browser_would_send(href: str, base: str |
 
 PLAIN_PIECES = st.sampled_from(
     ["a", "B", "1", "page", "/", "/", "//", ".", "..", "/.", "-", "_", "~", ",", "!", "$", "&", "*", "+", "=", ":", "@", "?", "?", "#",
-     "utm_source=1", "sid=abc123", "&s=", "&b=2", "amp;", "%41", "é", ";", "(", "'", "|", "^", " ", "\n", "http://"]
+     "utm_source=1", "sid=abc123", "&s=", "&b=2", "amp;", "%41", "%2e", "/%2E", "%2f", "%", "é", ";", "(", "'", "|", "^", " ", "\n", "http://"]
 )  # fmt: skip
 FOLDERS = st.sampled_from(
     ["http://b.com/x/y.html", "https://b.com:81/~u/a.b/c?d/e", "http://b.com/x//y/z", "http://b.com/.x/y", "http://b.com/ü/y", "http://b.com/;s=1/y",
