@@ -74,7 +74,7 @@ _FACTORS = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 def _mixed(hashes: _Hashes) -> _Hashes:
     """Every bit of the input moves every bit of the output (finaliser of SplitMix64)."""
-    mixed = hashes >> _SHIFTS[0]
+    mixed: _Hashes = hashes >> _SHIFTS[0]
     mixed ^= hashes
     mixed *= _FACTORS[0]
     mixed ^= mixed >> _SHIFTS[1]

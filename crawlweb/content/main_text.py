@@ -181,10 +181,8 @@ def _blocks_of(cuts: list[tuple[list[str], int, int, int]]) -> list[_Block]:
     blocks = []
     for pieces, linked_chars, kind, region in cuts:
         text = pieces[0] if len(pieces) == 1 else "".join(pieces)
-        if "\n" in text or "  " in text or not text.isprintable():  # of all white space only the space is
-            text = " ".join(text.split())
-        else:
-            text = text.strip()
+        is_folded = "\n" not in text and "  " not in text and text.isprintable()  # as of all white space only the space is
+        text = text.strip() if is_folded else " ".join(text.split())
         chars = len(text)
         units = chars if text.isascii() or len(text.encode("latin-1", "ignore")) == chars else chars + 2 * len(_WIDE.findall(text))
         blocks.append((text, units, linked_chars / chars, kind, region))
