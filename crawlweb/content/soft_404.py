@@ -61,7 +61,7 @@ _INDEX = re.compile(r"/(?:index|default|home)\.[a-z]{2,5}", re.IGNORECASE)
 _FAR = re.compile("[\u0400-\u1fff\u3000-\uffff]")  # of the scripts of `_INSIDE`
 _DIGIT = re.compile(r"\d")
 _ACCENTS = re.compile("[\u0300-\u036f]")
-_PLAIN = str.maketrans("łøđıßæœ’ʼ", "lodisao''")
+_PLAIN = tuple(zip("łøđıßæœ’ʼ", "lodisao''", strict=True))
 
 
 # Set by hand, near the fit on half of the data (bench/soft_404.py --fit). There most error pages are of one program and say it in title,
@@ -226,7 +226,9 @@ def _plain(text: str) -> str:
     """Without case, accents, and compatibility forms."""
     text = text.lower()
     if not text.isascii():
-        text = _ACCENTS.sub("", unicodedata.normalize("NFKD", text.translate(_PLAIN)))
+        for char, plain in _PLAIN:  # a tenth of what `translate` takes
+            text = text.replace(char, plain)
+        text = _ACCENTS.sub("", unicodedata.normalize("NFKD", text))
     return " ".join(text.split())
 
 
