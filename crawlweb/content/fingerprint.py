@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from hashlib import blake2b
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -57,16 +58,29 @@ for _kind, _ranges in ((_LONE, _LONES), (_SEPARATOR, _SEPARATORS)):
     for _first, _last in _ranges:
         _KINDS[_first : _last + 1] = _kind
 
+_NOT_NARROW, _SHARP_S = b"\0", b"\xdf"
+_NOT_ONE = "\0\xa8\xaf\xb4\xb5\xb8\xbc\xbd\xbe"  # of Latin-1, what becomes several characters, or one beyond it
+_NARROW = b"".join(
+    _NOT_NARROW if char in _NOT_ONE else b" " if char.isspace() else unicodedata.normalize("NFKC", char).lower().encode("latin-1")
+    for char in map(chr, range(256))
+)
 _PIECE = re.compile(r".{0,255}\s|.{1,256}", re.DOTALL)
 _WHITE = b" \t\n\r\f\v"
 
 
+_SHIFTS = np.uint64(30), np.uint64(27), np.uint64(31)
+_FACTORS = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+
+
 def _mixed(hashes: _Hashes) -> _Hashes:
     """Every bit of the input moves every bit of the output (finaliser of SplitMix64)."""
-    hashes = (hashes ^ (hashes >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    hashes = (hashes ^ (hashes >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    hashes ^= hashes >> np.uint64(31)
-    return hashes
+    mixed: _Hashes = hashes >> _SHIFTS[0]
+    mixed ^= hashes
+    mixed *= _FACTORS[0]
+    mixed ^= mixed >> _SHIFTS[1]
+    mixed *= _FACTORS[1]
+    mixed ^= mixed >> _SHIFTS[2]
+    return mixed
 
 
 _BASE = 0x9E3779B97F4A7C15  # odd: it has an inverse modulo 2 ** 64
@@ -124,12 +138,12 @@ def shingles(text: str, heading: str = "") -> _Hashes:
     """Hashes of the different shingles of a normalised text, ascending; others under another heading. A text of fewer tokens
     than a shingle has none."""
     text = text[:MAX_SHINGLED_CHARS]
-    if text.isascii():
-        points = np.frombuffer(text.encode(), np.uint8)
-        kinds = _KINDS[points]
-    else:
+    points: npt.NDArray[Any]
+    try:
+        points = np.frombuffer(text.encode("latin-1"), np.uint8)
+    except UnicodeEncodeError:
         points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
-        kinds = _KINDS[np.minimum(points, len(_KINDS) - 1)]
+    kinds = _KINDS.take(points, mode="clip")
     in_token = kinds != _SEPARATOR
     begins = kinds == _LETTER
     begins[1:] &= ~begins[:-1]
@@ -137,9 +151,12 @@ def shingles(text: str, heading: str = "") -> _Hashes:
     starts = np.flatnonzero(begins)
     if starts.size < SHINGLE_TOKENS:
         return np.empty(0, np.uint64)
-    terms = points * _POWERS[: points.size]
-    terms *= in_token
-    tokens = _mixed(np.add.reduceat(terms, starts) * _INVERSE_POWERS[starts])
+    terms = points * in_token * _POWERS[: points.size]
+    sums = np.cumsum(terms)
+    firsts = sums[starts] - terms[starts]  # of what comes before each token
+    tokens = np.append(firsts[1:], sums[-1:])
+    tokens -= firsts
+    tokens = _mixed(tokens * _INVERSE_POWERS[starts])
     last = tokens.size - SHINGLE_TOKENS + 1
     rows = tokens[:last]
     for offset in range(1, SHINGLE_TOKENS):
@@ -187,20 +204,31 @@ def simhash_of(hashes: _Hashes) -> int:
 
 def _normalised(text: str) -> str:
     """One spelling of a text. Piece by piece, since NFKC takes time with the square of a run of combining marks."""
-    if not text.isascii():
-        text = "".join([unicodedata.normalize("NFKC", piece) for piece in _PIECE.findall(text)])
-    return " ".join(text.casefold().split())
+    try:
+        narrow = text.encode("latin-1").translate(_NARROW)
+    except UnicodeEncodeError:
+        narrow = _NOT_NARROW
+    if _NOT_NARROW not in narrow:
+        narrow = narrow.replace(_SHARP_S, b"ss").strip()
+        return (narrow if b"  " not in narrow else b" ".join(narrow.split())).decode("latin-1")
+    text = "".join([unicodedata.normalize("NFKC", piece) for piece in _PIECE.findall(text)]).casefold().replace("\n", " ")
+    return text.strip() if "  " not in text and text.isprintable() else " ".join(text.split())
 
 
 def _without_comments(body: bytes) -> bytes:
     pieces = []
-    kept_from = begin = 0
-    while (begin := body.find(b"<!--", begin)) >= 0 and (end := body.find(b"-->", begin + 4)) >= 0:
+    kept_from = mark = 0
+    while (mark := body.find(b"!", mark)) >= 0:  # one byte is found four times as fast as four
+        if not body.startswith(b"<!--", mark - 1):
+            mark += 1
+            continue
+        if (end := body.find(b"-->", mark + 3)) < 0:
+            break
         end += 3
-        if end - begin <= MAX_COMMENT_BYTES:
-            pieces.append(body[kept_from:begin])
+        if end - mark < MAX_COMMENT_BYTES:
+            pieces.append(body[kept_from : mark - 1])
             kept_from = end
-        begin = end
+        mark = end
     pieces.append(body[kept_from:])
     return b"".join(pieces)
 

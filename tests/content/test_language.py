@@ -70,6 +70,11 @@ def test_a_declaration_is_believed_before_a_guess_and_between_close_languages(te
     assert detect(text, declared) == language
 
 
+def test_a_notice_in_the_declared_language_before_a_text_in_another_script_decides_nothing() -> None:
+    notice = "This feature is not available right now. Please try again later, or come back to it tomorrow."
+    assert detect(f"{notice}\n{3 * TEXTS['el']}", "en") == "el"
+
+
 def test_capitals_are_read_like_small_letters() -> None:
     assert detect(TEXTS["de"].upper()) == "de"
 
