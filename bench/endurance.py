@@ -33,12 +33,12 @@ from random import Random
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
+sys.path.insert(0, str(ROOT))
 
 import redis  # noqa: E402
 from redis.asyncio import Redis  # noqa: E402
-from throughput import Processes, machine, move, rss_mb  # noqa: E402
 
+from bench.processes import Processes, machine, move, rss_mb  # noqa: E402
 from crawlweb.frontier.accounts import Accounts  # noqa: E402
 from crawlweb.frontier.frontier import Frontier  # noqa: E402
 from crawlweb.frontier.server import PrivateServer  # noqa: E402

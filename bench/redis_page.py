@@ -1,6 +1,6 @@
 """What a page costs in Redis: CPU, bytes and calls a page, script by script, from the real crawl of one worker.
 
-    python bench/redis_page.py                            links only and everything on, CONCURRENT_REQUESTS 256 and 64
+    python bench/redis_page.py                            same work and everything on, CONCURRENT_REQUESTS 256 and 64
     python bench/redis_page.py --concurrency 256 --rounds 3
 
 The crawl is that of throughput.py: the same web, delay 0, the worker on one core, the web and a private Redis with its append-only file on
@@ -33,12 +33,13 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
+sys.path.insert(0, str(ROOT))
 
 import redis  # noqa: E402
 from redis.asyncio import Redis  # noqa: E402
-from throughput import CRAWLERS, Processes, machine, move  # noqa: E402
 
+from bench.crawlers import CRAWLERS, OURS, SAME_WORK, Start  # noqa: E402
+from bench.processes import Processes, machine, move  # noqa: E402
 from crawlweb.frontier import scripts  # noqa: E402
 from crawlweb.frontier.accounts import Account, Accounts  # noqa: E402
 from crawlweb.frontier.frontier import Frontier  # noqa: E402
@@ -52,7 +53,7 @@ GIVING_WAY, FIRST = 15, -19  # nice
 SIZED = 8
 CALLS_KEPT = 500_000
 SHORT_US = 10  # what takes less, such as the commands that scripts call, is not logged
-GOALS_MS = {"crawlweb, links only": 0.20, "crawlweb": 0.40}
+GOALS_MS = {SAME_WORK: 0.20, OURS: 0.40}
 GOAL_CALLS = 3.0
 STATS = ("links/found", "links/out_of_scope", "links/cached", "links/seen", "links/enqueued", "redis/calls", "pages")
 DIGESTS = {scripts.digest(step): step for step in scripts.STEPS}
@@ -177,12 +178,11 @@ def measure(name: str, concurrency: int, options: argparse.Namespace) -> Run:
         seeds, log, told = folder / "seeds.txt", folder / "log.txt", folder / "sizes.json"
         seeds.write_text("\n".join(web.seeds()) + "\n")
         (folder / "sizes.py").write_text(EXTENSION)
-        settings = {"CONCURRENT_REQUESTS": concurrency, "LOG_LEVEL": "INFO", "EXTENSIONS": json.dumps({"sizes.Sizes": 0})}
-        command = [sys.executable, "-m", "scrapy", *CRAWLERS[name].command(web, seeds, folder)]
+        command = CRAWLERS[name].command(Start(web, seeds, folder, "", concurrency))
         path = os.pathsep.join(filter(None, (folder_name, os.environ.get("PYTHONPATH"))))
         with log.open("wb") as output:
             child = subprocess.Popen(
-                [*command, *(word for key, value in settings.items() for word in ("-s", f"{key}={value}"))],
+                [*command, "-s", f"EXTENSIONS={json.dumps({'sizes.Sizes': 0})}"],
                 cwd=CRAWLERS[name].folder,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -333,8 +333,7 @@ def show(crawler: str, concurrency: int, runs: list[Run]) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ours = [name for name in CRAWLERS if name.startswith("crawlweb")]
-    parser.add_argument("--crawlers", default="crawlweb, links only;crawlweb", help=f"separated by ';', of: {'; '.join(ours)}")
+    parser.add_argument("--crawlers", default=";".join(GOALS_MS), help="separated by ';'")
     parser.add_argument("--concurrency", default="256,64", help="CONCURRENT_REQUESTS, each in turn")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--pages", type=int, default=2000, help="of a kind of window")
@@ -346,7 +345,7 @@ def main() -> int:
     parser.add_argument("--server-core", type=int, default=1)
     options = parser.parse_args()
     names = [name.strip() for name in options.crawlers.split(";")]
-    if unknown := set(names) - set(ours):
+    if unknown := set(names) - GOALS_MS.keys():
         parser.error(f"unknown: {', '.join(unknown)}")
     options.site = f"links:count={options.hosts},pages={options.host_pages},links=100,page_bytes=31000"
     os.sched_setaffinity(0, {options.server_core})

@@ -27,7 +27,7 @@ KEPT_S = 30 * 86_400.0  # an old copy is obeyed so long while a new one cannot b
 CRAWL_DELAY_CAP_S = 60.0
 MAX_SITEMAPS = 1_000
 MAX_SITEMAP_CHARS = 2_083
-RULES_BYTES, PATTERN_BYTES, WILDCARD_BYTES = 1000, 110, 200  # of memory, without their characters
+RULES_BYTES, PATTERNS_BYTES, PATTERN_BYTES, WILDCARD_BYTES = 200, 450, 110, 200  # of memory, without their characters
 MAX_WILDCARD_CHARS = 32 * 1024
 
 REDIRECTS = frozenset((301, 302, 303, 307, 308))
@@ -150,8 +150,9 @@ class Rules:
     def __init__(self, answer: Answer, delay_cap_s: float = CRAWL_DELAY_CAP_S, *, token: str = PRODUCT_TOKEN, base: str = "") -> None:
         everybody, ours, sitemaps = _read(answer.body if answer.decision == "rules" else b"", token.lower())
         group = ours if ours.named else everybody
-        self._allow = _Patterns(map(_spelt, group.allow + _folders(group.allow)), broaden=False)
-        self._disallow = _Patterns((_plain(_spelt(pattern)) for pattern in group.disallow), broaden=True)
+        allow, disallow = map(_spelt, group.allow + _folders(group.allow)), (_plain(_spelt(pattern)) for pattern in group.disallow)
+        self._allow = _Patterns(allow, broaden=False) if group.allow else _NO_PATTERNS
+        self._disallow = _Patterns(disallow, broaden=True) if group.disallow else _NO_PATTERNS
         self.crawl_delay_s = None if group.delay_s is None else min(group.delay_s, delay_cap_s)
         self.sitemaps = _absolute(sitemaps, base)
 
@@ -309,7 +310,7 @@ class _Patterns:
     def __init__(self, patterns: Iterable[str], *, broaden: bool) -> None:
         self._heads: set[str] = set()
         self._wild: dict[str, list[tuple[int, list[str], str | None, bool]]] = {}
-        self.size_bytes = wildcard_chars = 0
+        self.size_bytes, wildcard_chars = PATTERNS_BYTES, 0
         for pattern in dict.fromkeys(patterns):
             self.size_bytes += len(pattern) + PATTERN_BYTES
             end = pattern.endswith("$")
@@ -347,6 +348,10 @@ class _Patterns:
                     longest = chars
                     break
         return longest
+
+
+_NO_PATTERNS = _Patterns((), broaden=False)  # those of most origins: not kept once for each
+_NO_PATTERNS.size_bytes = 0
 
 
 def _fits(path: str, at: int, parts: list[str], last: str | None, end: bool) -> bool:
