@@ -77,7 +77,7 @@ CRAWLERS = {
     "scrapy-redis": Crawler(PEERS / "scrapy_redis", _scrapy_redis, needs_redis=True),
     "scrapy": Crawler(PEERS / "plain_scrapy", _plain),
     "scrapy, no robots": Crawler(PEERS / "plain_scrapy", partial(_plain, ROBOTSTXT_OBEY=0)),
-    "scrapy, default loop": Crawler(PEERS / "plain_scrapy", partial(_plain, ASYNCIO_EVENT_LOOP="")),
+    "scrapy, default loop": Crawler(PEERS / "plain_scrapy", partial(_plain, ASYNCIO_EVENT_LOOP="asyncio.SelectorEventLoop")),
     "crawlee": Crawler(PEERS / "crawlee", _crawlee),
     "crawlee, no robots": Crawler(PEERS / "crawlee", lambda start: _crawlee(start, "--no-robots")),
 }
