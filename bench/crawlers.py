@@ -58,8 +58,8 @@ def _plain(start: Start, **settings: object) -> list[str]:
     return _scrapy("plain", start, settings)
 
 
-def _scrapy_redis(start: Start) -> list[str]:
-    return _scrapy("plain", start, {"REDIS_URL": start.redis_url})
+def _scrapy_redis(start: Start, **settings: object) -> list[str]:
+    return _scrapy("plain", start, {"REDIS_URL": start.redis_url, **settings})
 
 
 def _crawlee(start: Start, *options: str) -> list[str]:
@@ -75,6 +75,9 @@ CRAWLERS = {
     SAME_WORK: Crawler(ROOT, partial(_crawlweb, off=(*CONTENT, "WARC"), CRAWLWEB_PROBE_DAYS=0)),
     "crawlweb, links only": Crawler(ROOT, partial(_crawlweb, off=CONTENT)),
     "scrapy-redis": Crawler(PEERS / "scrapy_redis", _scrapy_redis, needs_redis=True),
+    "scrapy-redis, FIFO": Crawler(
+        PEERS / "scrapy_redis", partial(_scrapy_redis, SCHEDULER_QUEUE_CLASS="scrapy_redis.queue.FifoQueue"), needs_redis=True
+    ),
     "scrapy": Crawler(PEERS / "plain_scrapy", _plain),
     "scrapy, no robots": Crawler(PEERS / "plain_scrapy", partial(_plain, ROBOTSTXT_OBEY=0)),
     "scrapy, default loop": Crawler(PEERS / "plain_scrapy", partial(_plain, ASYNCIO_EVENT_LOOP="asyncio.SelectorEventLoop")),
