@@ -39,8 +39,8 @@ def _scrapy(spider: str, start: Start, settings: dict[str, object]) -> list[str]
     return [sys.executable, "-m", "scrapy", "crawl", spider, "-a", f"seeds=@{start.seeds}", *words]
 
 
-def _crawlweb(start: Start, off: tuple[str, ...] = ()) -> list[str]:
-    """`off`: settings of ours that are switched off."""
+def _crawlweb(start: Start, off: tuple[str, ...] = (), **more: object) -> list[str]:
+    """`off`: settings of ours that are switched off; `more`: others."""
     settings: dict[str, object] = {
         "CRAWLWEB_DATA_DIR": start.folder / "data",
         "CRAWLWEB_DNS_SERVERS": start.web.dns_server,
@@ -49,6 +49,7 @@ def _crawlweb(start: Start, off: tuple[str, ...] = ()) -> list[str]:
         "CRAWLWEB_LATENCY_FACTOR": 0,
         "CRAWLWEB_IP_DELAY_S": 0,
         **{f"CRAWLWEB_{name}": False for name in off},
+        **more,
     }
     return _scrapy("web", start, settings)
 
@@ -57,8 +58,8 @@ def _plain(start: Start, **settings: object) -> list[str]:
     return _scrapy("plain", start, settings)
 
 
-def _scrapy_redis(start: Start) -> list[str]:
-    return _scrapy("plain", start, {"REDIS_URL": start.redis_url})
+def _scrapy_redis(start: Start, **settings: object) -> list[str]:
+    return _scrapy("plain", start, {"REDIS_URL": start.redis_url, **settings})
 
 
 def _crawlee(start: Start, *options: str) -> list[str]:
@@ -71,12 +72,15 @@ CONTENT = ("MAIN_TEXT", "LANGUAGE", "DUPLICATES", "SOFT_404", "RECORDS", "EVENTS
 OURS, SAME_WORK = "crawlweb", "crawlweb, same work"
 CRAWLERS = {
     OURS: Crawler(ROOT, _crawlweb),
-    SAME_WORK: Crawler(ROOT, partial(_crawlweb, off=(*CONTENT, "WARC"))),
+    SAME_WORK: Crawler(ROOT, partial(_crawlweb, off=(*CONTENT, "WARC"), CRAWLWEB_PROBE_DAYS=0)),
     "crawlweb, links only": Crawler(ROOT, partial(_crawlweb, off=CONTENT)),
     "scrapy-redis": Crawler(PEERS / "scrapy_redis", _scrapy_redis, needs_redis=True),
+    "scrapy-redis, FIFO": Crawler(
+        PEERS / "scrapy_redis", partial(_scrapy_redis, SCHEDULER_QUEUE_CLASS="scrapy_redis.queue.FifoQueue"), needs_redis=True
+    ),
     "scrapy": Crawler(PEERS / "plain_scrapy", _plain),
     "scrapy, no robots": Crawler(PEERS / "plain_scrapy", partial(_plain, ROBOTSTXT_OBEY=0)),
-    "scrapy, default loop": Crawler(PEERS / "plain_scrapy", partial(_plain, ASYNCIO_EVENT_LOOP="")),
+    "scrapy, default loop": Crawler(PEERS / "plain_scrapy", partial(_plain, ASYNCIO_EVENT_LOOP="asyncio.SelectorEventLoop")),
     "crawlee": Crawler(PEERS / "crawlee", _crawlee),
     "crawlee, no robots": Crawler(PEERS / "crawlee", lambda start: _crawlee(start, "--no-robots")),
 }

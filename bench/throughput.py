@@ -2,7 +2,7 @@
 
     python bench/throughput.py                      (a) pages made up: 31 KB, 100 links, text of their own
     python bench/throughput.py --real FOLDER …      (b) real pages: any folders of saved HTML (../shared/data/e_html_pages unpacked);
-                                                        without a folder, the Debian documentation that is installed
+                                                        `debian`, or none: the documentation packages of real_sites.py
     python bench/throughput.py --tls                (c) as (a) over HTTPS, each page over a TLS connection of its own
     python bench/throughput.py --crawlers "crawlweb;scrapy" --rounds 1
 
@@ -87,7 +87,7 @@ class Run:
 def measure(crawler: Crawler, options: argparse.Namespace, site: str) -> Run:
     """One run. RuntimeError, with the end of its log, if the crawler ends or stalls before its pages are served."""
     with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True)))
         web = stack.enter_context(WebProcess(site, cores={options.server_core}, tls=options.tls, keep_alive=not options.tls))
         redis = stack.enter_context(serving(find_binary())) if crawler.needs_redis else None
         seeds, log = folder / "seeds.txt", folder / "log.txt"
@@ -241,7 +241,7 @@ def site_of(options: argparse.Namespace) -> tuple[str, str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--crawlers", default=DEFAULT, help=f"separated by ';', of: {'; '.join(CRAWLERS)}")
-    parser.add_argument("--real", nargs="*", metavar="FOLDER", help="real pages, from these folders")
+    parser.add_argument("--real", nargs="*", metavar="FOLDER", help="real pages, from these folders; debian: its documentation")
     parser.add_argument("--tls", action="store_true", help="over HTTPS, a connection a page")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--pages", type=int, default=3000, help="measured, in each run")
@@ -268,7 +268,9 @@ def main() -> int:
 
     with tempfile.TemporaryDirectory(prefix="bench-") as gathered:
         if options.real is not None:
-            for number, folder in enumerate(options.real or installed().values()):
+            debian = installed().values()
+            folders = [f for word in options.real or ["debian"] for f in (debian if word == "debian" else [word])]
+            for number, folder in enumerate(folders):
                 Path(gathered, str(number)).symlink_to(Path(folder).resolve())
             options.real = gathered
         try:

@@ -14,8 +14,8 @@ from .sites import Answer, Request, Site
 
 _LEAST_BYTES, _MOST_BYTES = 500, 1_000_000
 _NAMES_OF_FORMATS = rb"(?:www\.)?(?:w3\.org/(?:1999|2000|TR)/|schema\.org|ogp\.me/|purl\.org/)"
-_ORIGIN = re.compile(rb"http(?:s?:(?:\\?/){2}(?!" + _NAMES_OF_FORMATS + rb")([A-Za-z0-9._-]+)(?::\d+)?)")
-_ORIGIN_WITHOUT_SCHEME = re.compile(rb"(?<=[\"'=])//([A-Za-z0-9.-]+\.[A-Za-z]{2,})")
+_ORIGIN = re.compile(rb"http(?:s?:(?:\\?/){2}(?!" + _NAMES_OF_FORMATS + rb")([A-Za-z0-9._\x80-\xff-]+)(?::\d+)?)")
+_ORIGIN_WITHOUT_SCHEME = re.compile(rb"(?<=[\"'=])//([A-Za-z0-9._\x80-\xff-]+\.[A-Za-z\x80-\xff]{2,})")
 _LINK = re.compile(rb"<a\s[^>]*?href\s*=", re.I)
 
 

@@ -298,7 +298,7 @@ class _Connection(asyncio.Protocol):
         if upgraded is None:
             self._transport.abort()
             return
-        self._transport, self._upgrade = cast(asyncio.Transport, upgraded), None
+        self._transport, self._upgrade = upgraded, None
         if self._inbox:
             self._next_request()
 
