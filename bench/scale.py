@@ -407,7 +407,7 @@ async def turns(frontier: Frontier, most: int) -> int:
     """Leases and completes until `most` URLs are done, or nothing is left."""
     done = 0
     while done < most:
-        _, leases = await frontier.lease(0, worker.LEASE_BATCH)
+        _, leases = await frontier.lease(0, rota.BATCH_MOST)
         if not leases:
             break
         await frontier.complete(0, [Outcome(lease, "d", lease.not_before, 0.1) for lease in leases])
@@ -417,7 +417,7 @@ async def turns(frontier: Frontier, most: int) -> int:
 
 async def polls(frontier: Frontier, count: int) -> None:
     for _ in range(count):
-        await frontier.lease(0, worker.LEASE_BATCH)
+        await frontier.lease(0, rota.BATCH_MOST)
 
 
 async def measure_once(redis: Redis, urls: int, rng: random.Random) -> Measured:
