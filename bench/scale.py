@@ -138,7 +138,7 @@ FEW = constant("seen.lua", "FEW")
 BACK_CAP = constant("common.lua", "BACK_CAP")
 LEAST_CAPACITY = 1024
 EXPECTED_MARGIN = 1.2  # hosts differ in size, so partitions do; one that is over gets a second layer, as large
-LEASE_WINDOW_S = 0.2 * Limits().look_ahead_s  # a worker asks 0.8 of the look-ahead before the next host is due (rota.py)
+LEASE_WINDOW_S = (1 - rota.EARLY_SHARED) * Limits().look_ahead_s  # a worker asks so much later than it could (rota.py)
 
 
 def block_rate(bits_per_key: float) -> float:
