@@ -8,7 +8,7 @@ import random
 import secrets
 from collections.abc import Container, Coroutine, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from scrapy import Request, Spider
@@ -76,6 +76,8 @@ class Scheduler(BaseScheduler):
             crawl_delay_cap_s=config.crawl_delay_cap_s,
             unix_now=lambda: self.crawl.frontier.unix_now(),
         )
+        assert crawler.stats is not None
+        self._inc_value = crawler.stats.inc_value
         self._probes = Probes(config.probe_days)
         self._resolver = resolver_of(crawler)
         self._ip_exceptions = Exceptions(config.ip_delay_except)
@@ -190,8 +192,7 @@ class Scheduler(BaseScheduler):
     def count(self, name: str, by: int = 1) -> None:
         """A stat of crawlweb's rises."""
         if by:
-            assert self.crawler.stats is not None
-            self.crawler.stats.inc_value(f"crawlweb/{name}", by)
+            self._inc_value(f"crawlweb/{name}", by)
 
     def gauge(self, name: str, value: float) -> None:
         """A stat of crawlweb's has a new value."""
@@ -387,13 +388,19 @@ class Scheduler(BaseScheduler):
 
 def header_of(response: Response, name: str) -> str | None:
     """As browsers read it: UTF-8 if it is, else Latin-1."""
-    value = response.headers.get(name)
-    if value is None:
+    values: list[bytes] | None = dict.get(response.headers, _header_key(name))  # Headers.get makes each name and default anew
+    if not values:
         return None
+    value = values[-1]
     try:
         return value.decode()
     except UnicodeDecodeError:
         return value.decode("latin-1")
+
+
+@lru_cache(maxsize=64)
+def _header_key(name: str) -> bytes:
+    return name.title().encode()
 
 
 def _no_page(response: Response) -> None:
