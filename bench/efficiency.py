@@ -35,8 +35,9 @@ sys.path.insert(0, str(ROOT))
 
 import redis  # noqa: E402
 
+from bench.crawlers import CONTENT  # noqa: E402
+from bench.processes import machine, rss_mb  # noqa: E402
 from bench.scaling import Moment, look  # noqa: E402
-from bench.throughput import CONTENT, machine, rss_mb  # noqa: E402
 from crawlweb.frontier.server import find_binary  # noqa: E402
 from tests.conftest import serving  # noqa: E402
 from tests.crawl.crawler import Crawl  # noqa: E402

@@ -138,7 +138,7 @@ FEW = constant("seen.lua", "FEW")
 BACK_CAP = constant("common.lua", "BACK_CAP")
 LEAST_CAPACITY = 1024
 EXPECTED_MARGIN = 1.2  # hosts differ in size, so partitions do; one that is over gets a second layer, as large
-LEASE_WINDOW_S = 0.2 * Limits().look_ahead_s  # a worker asks 0.8 of the look-ahead before the next host is due (rota.py)
+LEASE_WINDOW_S = (1 - rota.EARLY_SHARED) * Limits().look_ahead_s  # a worker asks so much later than it could (rota.py)
 
 
 def block_rate(bits_per_key: float) -> float:
@@ -407,7 +407,7 @@ async def turns(frontier: Frontier, most: int) -> int:
     """Leases and completes until `most` URLs are done, or nothing is left."""
     done = 0
     while done < most:
-        _, leases = await frontier.lease(0, worker.LEASE_BATCH)
+        _, leases = await frontier.lease(0, rota.BATCH_MOST)
         if not leases:
             break
         await frontier.complete(0, [Outcome(lease, "d", lease.not_before, 0.1) for lease in leases])
@@ -417,7 +417,7 @@ async def turns(frontier: Frontier, most: int) -> int:
 
 async def polls(frontier: Frontier, count: int) -> None:
     for _ in range(count):
-        await frontier.lease(0, worker.LEASE_BATCH)
+        await frontier.lease(0, rota.BATCH_MOST)
 
 
 async def measure_once(redis: Redis, urls: int, rng: random.Random) -> Measured:

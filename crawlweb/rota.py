@@ -19,6 +19,8 @@ EARLY = 0.4
 EARLY_SHARED, EARLY_MOST, EARLY_LEAST, JITTER = 0.5, 0.8, 0.1, 0.1  # where others ask too; less by EVENING for each 1 of load over the mean
 EVENING = 4.0
 SEEKING = 10.0
+TOGETHER_S = 0.05  # where nobody else asks
+BATCH_LEAST, BATCH_MOST = 8, 64  # leases asked for: twice what there were the last time
 
 
 class Rota:
@@ -32,6 +34,7 @@ class Rota:
         self._look_ahead_s, self._idle_s, self._rng = look_ahead_s, idle_s, rng
         self._due = [math.inf] * partitions
         self._empty = [0] * partitions  # answers in a row without a lease
+        self._batch = [BATCH_MOST] * partitions
         self._pollers: Mapping[int, int] = {}
         self._quiet: set[int] = set()  # own ones whose last answer was that nothing is there
         self._is_alone = True
@@ -77,12 +80,18 @@ class Rota:
             self.ask(p, in_s - self._early(p) * self._look_ahead_s)
 
     def due(self, most: int) -> list[int]:
-        """Own partitions whose time has come, longest due first. Each is not due again before it was answered or asked for."""
+        """Own partitions whose time has come, longest due first, and those with whom it will in a moment: they can share a call. Each is
+        not due again before it was answered or asked for."""
         now = boottime()
-        some = heapq.nsmallest(most, (p for p in self._pollers if self._due[p] <= now), key=self._due.__getitem__)
+        latest = now, now + TOGETHER_S
+        some = heapq.nsmallest(most, (p for p, n in self._pollers.items() if self._due[p] <= latest[n == 1]), key=self._due.__getitem__)
         for p in some:
             self._due[p] = math.inf
         return some
+
+    def batch(self, p: int) -> int:
+        """Leases to ask for. Calls on partitions share one to Redis only as long as they do not ask for many."""
+        return self._batch[p]
 
     def answered(self, p: int, next_s: float | None, leases: int, most: int) -> None:
         """`leases` of `most` that were asked for; `next_s`: until something may be due there, None: nothing is there."""
@@ -90,6 +99,7 @@ class Rota:
         if pollers is None:  # given up meanwhile
             return
         self._empty[p] = 0 if leases else self._empty[p] + 1
+        self._batch[p] = min(BATCH_MOST, max(BATCH_LEAST, 2 * leases))
         if next_s is None and not leases:
             self._quiet.add(p)
         else:

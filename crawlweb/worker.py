@@ -39,7 +39,6 @@ from .turns import IpTurns
 
 logger = logging.getLogger(__name__)
 
-LEASE_BATCH = 64
 LINKS_WAITING = 100_000  # no page is begun while more links than this wait to be sent
 POLL_MAX_S = 1.0  # a partition that has nothing is asked this often at first
 POLLS_LEAST, POLLS_AT_ONCE = 4, 16  # the more, the more leases may be had
@@ -268,8 +267,10 @@ class Worker:
             if free > 0 and until_due_s <= 0:
                 polls = max(min(free, POLLS_LEAST), min(free // FREE_LEAST, POLLS_AT_ONCE))
                 some = rota.due(min(polls, await self.pace.room()))
-                most = min(LEASE_BATCH, max(1, free // len(some)))
-                await asyncio.wait([self._spawn(self._lease(p, most)) for p in some], timeout=HUNG_S)
+                if not some:  # others have taken them meanwhile
+                    continue
+                most = max(1, free // len(some))
+                await asyncio.wait([self._spawn(self._lease(p, min(most, rota.batch(p)))) for p in some], timeout=HUNG_S)
                 await asyncio.sleep(0)
                 continue
             pause_s = max(MIN_S, min(until_due_s, POLL_MAX_S)) if free > 0 else POLL_MAX_S / 20

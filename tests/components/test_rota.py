@@ -47,9 +47,27 @@ def test_only_own_partitions_are_asked_the_longest_due_first(clock: Clock) -> No
     rota.due(8)
     for p, at in ((5, 0.2), (1, 0.3), (3, 0.1), (2, 0.0)):
         rota.ask(p, at)
-    clock.now += 0.25
+    clock.now += 0.21
     assert (rota.due(1), rota.due(8)) == ([3], [5])
-    assert rota.until_due_s() == pytest.approx(0.05)
+    assert rota.until_due_s() == pytest.approx(0.09)
+
+
+@pytest.mark.parametrize(("pollers", "asked"), [(1, [1, 2]), (2, [1])])
+def test_what_is_due_in_a_moment_is_asked_along_where_nobody_else_asks(clock: Clock, pollers: int, asked: list[int]) -> None:
+    rota = rota_of({1: pollers, 2: pollers, 3: pollers})
+    rota.due(8)
+    for p, at in ((1, 0.1), (2, 0.14), (3, 0.3)):
+        rota.ask(p, at)
+    clock.now += 0.11
+    assert rota.due(8) == asked
+
+
+def test_twice_as_many_leases_are_asked_for_as_there_were() -> None:
+    rota = rota_of({1: 1})
+    assert rota.batch(1) == module.BATCH_MOST
+    for leases, expected in ((3, module.BATCH_LEAST), (8, 16), (16, 32), (32, 64), (64, 64), (0, module.BATCH_LEAST)):
+        rota.answered(1, 0.5, leases, rota.batch(1))
+        assert rota.batch(1) == expected
 
 
 def test_what_was_asked_is_not_due_before_its_answer() -> None:
