@@ -4,7 +4,7 @@ Scrapy's request in, Scrapy's response out; the wire is `exchange.py`. Read from
 `crawlweb_deadline`, `crawlweb_any_type`, `crawlweb_ip` (the address to connect to; without it the name is resolved).
 Written there: `crawlweb_fetch` (a `records.Fetch`) when response headers came, else `crawlweb_sent` (boottime of the end)
 when the server may have seen the request; `crawlweb_truncated` (`Fetch.truncated`) where `response.flags` has "truncated";
-`download_latency`.
+`download_latency`; `crawlweb_held` (an `in_flight.Body`) of a leased request: whoever ends it releases the bytes.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from scrapy.utils.httpobj import urlparse_cached
 from crawlweb import default_settings
 from crawlweb.decode import ACCEPT_ENCODING
 from crawlweb.dns import Address, Resolver, is_public
-from crawlweb.errors import FetchError, LeaseExpired
+from crawlweb.errors import FetchError, LeaseExpired, NoRoom
 from crawlweb.exchange import Caps, Exchange, Head
+from crawlweb.in_flight import Body, InFlight
 from crawlweb.records import Fetch, boottime
 
 if TYPE_CHECKING:
@@ -50,7 +51,9 @@ _SLEPT_S: Final = 1.0  # a time-out that comes later than this was not the serve
 _TICK_S: Final = 0.010
 _LAG_MAX_S: Final = 0.020
 _FILES_WITHOUT_LIMIT: Final = 65_536
+_OURS_EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _RESOLVER: Final = "_crawlweb_resolver"
+_IN_FLIGHT: Final = "_crawlweb_in_flight"
 
 
 def resolver_of(crawler: Crawler) -> Resolver:
@@ -71,8 +74,19 @@ def resolver_of(crawler: Crawler) -> Resolver:
     return resolver
 
 
+def in_flight_of(crawler: Crawler) -> InFlight:
+    """The crawler's one count of bytes in flight."""
+    in_flight: InFlight | None = getattr(crawler, _IN_FLIGHT, None)
+    if in_flight is None:
+        config = default_settings.load(crawler.settings)
+        in_flight = InFlight(config.bytes_in_flight)
+        setattr(crawler, _IN_FLIGHT, in_flight)
+    return in_flight
+
+
 class DownloadHandler:
-    """Errors: FetchError of every kind that is a server's, LeaseExpired before anything was requested."""
+    """Errors: FetchError of every kind that is a server's, LeaseExpired before anything was requested, NoRoom where it is this worker
+    that could not take the response."""
 
     lazy = True
 
@@ -85,6 +99,7 @@ class DownloadHandler:
         self.from_email = config.from_email
         self._content_types = frozenset(name.lower().encode() for name in config.content_types)
         self.resolver = resolver_of(crawler)
+        self._in_flight = in_flight_of(crawler)
         self._tls: ssl.SSLContext | None = None
         self._lag: LoopLag | None = None
         raise_file_limit()
@@ -102,11 +117,16 @@ class DownloadHandler:
             meta.pop(key, None)
         if meta.get("proxy"):
             raise NotSupported("no proxies: the address guard and the clocks would be blind")
+        if held := meta.pop("crawlweb_held", None):
+            held.release()
         lag = self._lag = self._lag or LoopLag(asyncio.get_running_loop())
         attempt = _Attempt(self, request, lag)
         lag.enter()
         try:
-            return await attempt.response()
+            response = await attempt.response()
+            if "crawlweb_deadline" in meta:
+                meta["crawlweb_held"] = attempt.exchange.held
+            return response
         except FetchError as error:
             if error.kind in _NO_CONNECTION and attempt.address is not None:
                 self.resolver.avoid(urlparse_cached(request).hostname or "", attempt.address.ip)
@@ -114,6 +134,8 @@ class DownloadHandler:
         finally:
             lag.leave()
             attempt.exchange.end()
+            if "crawlweb_held" not in meta:
+                attempt.exchange.held.release()
             if attempt.sent and "crawlweb_fetch" not in meta:
                 meta["crawlweb_sent"] = attempt.exchange.finished
 
@@ -126,7 +148,7 @@ class DownloadHandler:
         def wanted(head: Head) -> bool:
             return any_type or not 200 <= head.status < 300 or self._allows(head.value(b"content-type"))
 
-        return Exchange(asyncio.get_running_loop(), request.method, wanted, self._caps)
+        return Exchange(asyncio.get_running_loop(), request.method, wanted, self._caps, Body(self._in_flight))
 
     def tls(self) -> ssl.SSLContext:
         if self._tls is None:
@@ -224,6 +246,8 @@ class _Attempt:
         except ValueError as error:  # a name that TLS cannot carry
             raise FetchError("tls", str(error)) from error
         except OSError as error:
+            if error.errno in _OURS_EXHAUSTED:
+                raise NoRoom(str(error)) from error
             raise FetchError("connect_timeout" if error.errno == errno.ETIMEDOUT else "connect_failed", str(error)) from error
 
     def _check_time(self, until: float, deadline: float | None) -> None:
@@ -236,7 +260,7 @@ class _Attempt:
 
     def _take_latency(self) -> None:
         sent, first_byte = self.exchange.sent, self.exchange.first_byte
-        if sent is not None and first_byte is not None and self._lag.kept_time_for(boottime() - sent):
+        if sent is not None and first_byte is not None and not self.exchange.held.has_waited and self._lag.kept_time_for(boottime() - sent):
             self._latency_s = first_byte - sent
 
     def _finished_response(self) -> Response:
@@ -337,12 +361,14 @@ def request_head(request: Request, url: ParseResult, from_email: str = "") -> by
     return b"\r\n".join(lines) + b"\r\n\r\n"
 
 
-def raise_file_limit() -> None:
-    """Lets the process open as many files as the system grants."""
+def raise_file_limit() -> int:
+    """Lets the process open as many files as the system grants, and returns how many that is."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _FILES_WITHOUT_LIMIT if hard == resource.RLIM_INFINITY else hard
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        return wanted
+    return _FILES_WITHOUT_LIMIT if soft == resource.RLIM_INFINITY else soft
 
 
 def _decoded_headers(head: Head, method: str, body_bytes: int) -> Headers:

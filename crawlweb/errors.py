@@ -48,3 +48,7 @@ class FetchError(CrawlwebError):
 
 class LeaseExpired(CrawlwebError):
     """The lease ends before the fetch could: nothing was requested, the URL goes back."""
+
+
+class NoRoom(CrawlwebError):
+    """This worker had no memory, or no file, for a response: its server is not to blame, the URL goes back."""

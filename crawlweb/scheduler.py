@@ -17,7 +17,7 @@ from scrapy.utils.defer import deferred_from_coro
 
 from .crawl import Crawl, Hooks
 from .default_settings import NAMES, Config, load
-from .download import resolver_of
+from .download import in_flight_of, raise_file_limit, resolver_of
 from .errors import ConfigError, FetchError, FrontierError
 from .frontier.rows import EXACT, NORMAL, UNCHECKED, Link, Outcome
 from .job import Job
@@ -45,6 +45,7 @@ logger = logging.getLogger(__name__)
 DOWNLOAD_SLOT = "crawlweb"  # one slot without a delay of its own: the frontier keeps hosts apart (addon.py gives it its settings)
 CONCURRENCY = 2000  # leases in hand where CONCURRENT_REQUESTS is 0, no bound
 LEASES_AHEAD = 64
+FILES_KEPT = 200  # for Redis, WARC, logs, look-ups, and leases ahead that turn into fetches
 MARGIN = 1.2  # times the download cap: a fetch is begun only if its lease lasts so long
 LOCAL_WAIT_S = 5.0  # a request that only another process can make waits so long before it is offered again
 LOCAL_TRIES = 5
@@ -61,7 +62,7 @@ class Scheduler(BaseScheduler):
         self.crawler, self.config = crawler, config
         self.canonicalizer = Canonicalizer(config.tracking_parameters, max_url_chars=config.max_url_chars)
         self._timeout_s = settings.getfloat("DOWNLOAD_TIMEOUT")
-        self._capacity = (settings.getint("CONCURRENT_REQUESTS") or CONCURRENCY) + LEASES_AHEAD
+        self._capacity = _at_most(settings.getint("CONCURRENT_REQUESTS") or CONCURRENCY, raise_file_limit()) + LEASES_AHEAD
         self._redis_params = settings.getdict("REDIS_PARAMS")
         self._worker_id = secrets.token_hex(4)
         self._local = LocalRequests(self._worker_id)
@@ -78,6 +79,8 @@ class Scheduler(BaseScheduler):
         )
         self._probes = Probes(config.probe_days)
         self._resolver = resolver_of(crawler)
+        self._in_flight = in_flight_of(crawler)
+        self._in_flight.on_room = self._wake
         self._ip_exceptions = Exceptions(config.ip_delay_except)
         self._counted: dict[str, int] = {}  # of others' counters, in the stats
         self._reason: str | None = None
@@ -115,7 +118,17 @@ class Scheduler(BaseScheduler):
             arguments,
             self._worker_id,
             self.canonicalizer,
-            Hooks(self._wake, self._ended, self.count, self.gauge, self._starting, self._address_of, self._local.drop, self._stats),
+            Hooks(
+                self._wake,
+                self._ended,
+                self.count,
+                self.gauge,
+                self._starting,
+                self._address_of,
+                self._local.drop,
+                self._stats,
+                self._has_room,
+            ),
             settings.get("USER_AGENT") or "",
         )
         try:
@@ -144,6 +157,9 @@ class Scheduler(BaseScheduler):
         self.count("links/invalid", self._rise("invalid", self.canonicalizer.invalid))
         self.count("links/repeated", self._rise("repeated", self.canonicalizer.repeated))
         stats.set_value("crawlweb/redis/calls", self.crawl.frontier.calls)
+        self.count("in_flight/waits", self._rise("in_flight", self._in_flight.waits))
+        stats.set_value("crawlweb/in_flight/bytes", self._in_flight.bytes)
+        stats.set_value("crawlweb/in_flight/bytes_most", self._in_flight.most_bytes)
         return summed(stats.get_stats())
 
     def _rise(self, counter: str, value: int) -> int:
@@ -179,6 +195,9 @@ class Scheduler(BaseScheduler):
         except FetchError:
             return ""
         return "" if self.crawl.frontier.limits.ip_delay_s == 0 or self._ip_exceptions.contains(ip) else ip
+
+    def _has_room(self) -> bool:
+        return self._in_flight.has_room
 
     def _starting(self) -> bool:
         return getattr(self.crawler.engine, "_start", None) is not None
@@ -366,6 +385,8 @@ class Scheduler(BaseScheduler):
         self.crawl.worker.outbox.hold(self._jobs[request].ticket, work, lambda: None)
 
     def _finished(self, request: Request) -> None:
+        if held := request.meta.pop("crawlweb_held", None):
+            held.release()
         job = self._jobs.pop(request, None)
         if job is None:
             return
@@ -383,6 +404,21 @@ class Scheduler(BaseScheduler):
         if job.lease.entry.request and verdict.outcome.way in "dx" and verdict.link is None:
             self._local.drop(job.lease.entry.request)
         self.crawl.worker.finish(job, verdict.outcome)
+
+
+def _at_most(fetches: int, files: int) -> int:
+    """How many fetches there may be at a time: each takes a file."""
+    if fetches + FILES_KEPT <= files:
+        return fetches
+    fewer = max(1, files - FILES_KEPT)
+    logger.warning(
+        "CONCURRENT_REQUESTS=%d: this process may open %d files (ulimit -n, or LimitNOFILE= of its service), so there are %d fetches at a "
+        "time at most",
+        fetches,
+        files,
+        fewer,
+    )
+    return fewer
 
 
 def header_of(response: Response, name: str) -> str | None:
