@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import logging
 import random
@@ -47,6 +48,7 @@ CONCURRENCY = 2000  # leases in hand where CONCURRENT_REQUESTS is 0, no bound
 LEASES_AHEAD = 64
 FILES_KEPT = 200  # for Redis, WARC, logs, look-ups, and leases ahead that turn into fetches
 MARGIN = 1.2  # times the download cap: a fetch is begun only if its lease lasts so long
+AT_ONCE = 16  # the engine takes requests until there is none: then other callbacks get their turn
 LOCAL_WAIT_S = 5.0  # a request that only another process can make waits so long before it is offered again
 LOCAL_TRIES = 5
 FRONTIER_ERROR = "frontier_error"
@@ -83,6 +85,7 @@ class Scheduler(BaseScheduler):
         self._in_flight.on_room = self._wake
         self._ip_exceptions = Exceptions(config.ip_delay_except)
         self._counted: dict[str, int] = {}  # of others' counters, in the stats
+        self._given = 0  # requests in this turn of the loop
         self._reason: str | None = None
         self._warned_local = False
         if config.lease_s < 3 * self._timeout_s:
@@ -228,7 +231,7 @@ class Scheduler(BaseScheduler):
         return self._reason
 
     def next_request(self) -> Request | None:
-        while (job := self.crawl.worker.next_job()) is not None:
+        while self._given < AT_ONCE and (job := self.crawl.worker.next_job()) is not None:
             try:
                 request = self._request(job)
             except ValueError as e:
@@ -238,8 +241,16 @@ class Scheduler(BaseScheduler):
                 continue
             if request is not None:
                 self._jobs[request] = job
+                if not self._given:
+                    asyncio.get_running_loop().call_soon(self._next_turn)
+                self._given += 1
                 return request
         return None
+
+    def _next_turn(self) -> None:
+        given, self._given = self._given, 0
+        if given == AT_ONCE:
+            self._wake()
 
     def enqueue_request(self, request: Request) -> bool:
         """A request that we gave out comes back unfetched, or a new one is put into the frontier. Never raises."""
