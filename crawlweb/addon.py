@@ -38,15 +38,42 @@ REMOVED = {
     "scrapy.downloadermiddlewares.httpproxy.HttpProxyMiddleware": "the address guard would be blind behind a proxy",
     "scrapy.downloadermiddlewares.httpcache.HttpCacheMiddleware": "a page from a cache has no clock",
 }
+# Scrapy's middlewares that one of ours does the work of, while a project leaves them as they are and has nothing between them
+# (docs/decisions/scrapy-path.md).
+MERGED = {
+    "DOWNLOADER_MIDDLEWARES": (
+        "crawlweb.middlewares.defaults.RequestDefaults",
+        (
+            "scrapy.downloadermiddlewares.offsite.OffsiteMiddleware",
+            "scrapy.downloadermiddlewares.httpauth.HttpAuthMiddleware",
+            "scrapy.downloadermiddlewares.downloadtimeout.DownloadTimeoutMiddleware",
+            "scrapy.downloadermiddlewares.defaultheaders.DefaultHeadersMiddleware",
+            "scrapy.downloadermiddlewares.useragent.UserAgentMiddleware",
+        ),
+    ),
+    "SPIDER_MIDDLEWARES": (
+        "crawlweb.middlewares.output.SpiderOutput",
+        (
+            "scrapy.spidermiddlewares.start.StartSpiderMiddleware",
+            "scrapy.spidermiddlewares.referer.RefererMiddleware",
+            "scrapy.spidermiddlewares.urllength.UrlLengthMiddleware",
+            "scrapy.spidermiddlewares.depth.DepthMiddleware",
+            "scrapy.spidermiddlewares.metacopy.MetaCopyDetectionMiddleware",
+        ),
+    ),
+}
 HANDLER = "crawlweb.download.DownloadHandler"
 
 SETTINGS: dict[str, Any] = {
     "SCHEDULER": "crawlweb.scheduler.Scheduler",
+    "DOWNLOADER": "crawlweb.downloader.Downloader",
+    "DOWNLOADER_STATS": False,
+    "STATS_CLASS": "crawlweb.collector.StatsCollector",
     "USER_AGENT": f"crawlweb/{__version__}",
     "LOG_FORMATTER": "crawlweb.logformatter.LogFormatter",
     "DOWNLOAD_TIMEOUT": 10,
     "CONCURRENT_REQUESTS": 2000,
-    "CONCURRENT_ITEMS": 4,
+    "CONCURRENT_ITEMS": 1,
     "SCRAPER_SLOT_MAX_ACTIVE_SIZE": 100_000_000,
     "COOKIES_ENABLED": False,
     "TELNETCONSOLE_ENABLED": False,
@@ -114,12 +141,32 @@ class Addon:
             middlewares.set(path, None, "addon")
         for path, at in MIDDLEWARES.items():
             middlewares.setdefault(path, at)
+        for name in MERGED:
+            _merge(settings, name)
         settings["EXTENSIONS"].setdefault("crawlweb.extensions.progress.Progress", 0)
         slots = dict(settings.getdict("DOWNLOAD_SLOTS"))
         slots[DOWNLOAD_SLOT] = {"concurrency": sys.maxsize, "delay": 0, "jitter": 0}  # CONCURRENT_REQUESTS is the bound
         settings.set("DOWNLOAD_SLOTS", slots, max(SETTINGS_PRIORITIES["addon"], settings.getpriority("DOWNLOAD_SLOTS") or 0))
         for name in ("jsonlines", "jsonl", "jl"):
             settings["FEED_EXPORTERS"].setdefault(name, "crawlweb.exporters.FlushingJsonLines")
+
+
+def _merge(settings: BaseSettings, name: str) -> None:
+    ours, parts = MERGED[name]
+    own, base = settings[name], settings[f"{name}_BASE"]
+    places = [base.get(path) for path in parts]
+    if None in places or any(_name_of(path) in parts for path in own):
+        return
+    first, last = min(places), max(places)
+    if any(at is not None and first <= at <= last for at in own.values()):
+        return
+    for path in parts:
+        own.set(path, None, "addon")
+    own.set(ours, last, "addon")
+
+
+def _name_of(component: str | type) -> str:
+    return component if isinstance(component, str) else f"{component.__module__}.{component.__qualname__}"
 
 
 def _check_types(settings: BaseSettings) -> None:
@@ -155,7 +202,7 @@ def _refuse(settings: BaseSettings) -> None:
     if was_set("SCHEDULER") and settings.get("SCHEDULER") != SETTINGS["SCHEDULER"]:
         raise ConfigError(f"SCHEDULER={settings.get('SCHEDULER')!r}: with the add-on it is {SETTINGS['SCHEDULER']}; leave it out")
     for path, at in settings["DOWNLOADER_MIDDLEWARES"].items():
-        name = path if isinstance(path, str) else f"{path.__module__}.{path.__qualname__}"
+        name = _name_of(path)
         if name in REMOVED and at is not None:
             raise ConfigError(f"DOWNLOADER_MIDDLEWARES has {name}: {REMOVED[name]}; leave it out")
     for scheme in ("http", "https"):

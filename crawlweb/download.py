@@ -16,7 +16,9 @@ import re
 import resource
 import socket
 import ssl
+import sys
 import time
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
@@ -26,9 +28,10 @@ from scrapy.responsetypes import responsetypes
 from scrapy.utils.httpobj import urlparse_cached
 
 from crawlweb import default_settings
+from crawlweb.connections import Connections, Peer, keeps_s
 from crawlweb.decode import ACCEPT_ENCODING
 from crawlweb.dns import Address, Resolver, is_public
-from crawlweb.errors import FetchError, LeaseExpired, NoRoom
+from crawlweb.errors import ConnectionWasClosed, FetchError, LeaseExpired, NoRoom
 from crawlweb.exchange import Caps, Exchange, Head
 from crawlweb.in_flight import Body, InFlight
 from crawlweb.records import Fetch, boottime
@@ -100,6 +103,9 @@ class DownloadHandler:
         self._content_types = frozenset(name.lower().encode() for name in config.content_types)
         self.resolver = resolver_of(crawler)
         self._in_flight = in_flight_of(crawler)
+        self.connections = Connections(config.keep_alive_s, config.keep_alive_most)
+        self._min_delay_s, self._latency_factor = config.min_delay_s, config.latency_factor
+        self._stats = crawler.stats
         self._tls: ssl.SSLContext | None = None
         self._lag: LoopLag | None = None
         raise_file_limit()
@@ -109,6 +115,7 @@ class DownloadHandler:
         return cls(crawler)
 
     async def close(self) -> None:
+        self.connections.close()
         await self.resolver.close()
 
     async def download_request(self, request: Request) -> Response:
@@ -150,6 +157,21 @@ class DownloadHandler:
 
         return Exchange(asyncio.get_running_loop(), request.method, wanted, self._caps, Body(self._in_flight))
 
+    def will_keep(self, peer: Peer) -> bool:
+        """The host may be asked again before a connection that is kept is closed."""
+        return self._min_delay_s <= self.connections.most_s and self.connections.wants(peer)
+
+    def keep(self, peer: Peer, head: Head, transport: asyncio.Transport, latency_s: float | None) -> bool:
+        """Takes over a connection if the host's next turn comes while its server keeps it."""
+        for_s = keeps_s(head, self.connections.most_s)
+        if for_s == 0 or for_s < max(self._min_delay_s, (latency_s or 0.0) * self._latency_factor):
+            return False
+        return self.connections.keep(peer, transport, for_s)
+
+    def count_reused(self) -> None:
+        if self._stats is not None:
+            self._stats.inc_value("crawlweb/keep_alive/reused")
+
     def tls(self) -> ssl.SSLContext:
         if self._tls is None:
             self._tls = _tls_context(self._verify_certificates)
@@ -173,6 +195,9 @@ class _Attempt:
         self._request_head = b""
         self._fetched_at = 0.0
         self._latency_s: float | None = None
+        self._peer: Peer | None = None
+        self._is_reused = False
+        self._timed_out = False
 
     async def response(self) -> Response:
         timeout_s = self._handler.timeout_s(self._request)
@@ -181,19 +206,39 @@ class _Attempt:
         if deadline is not None and deadline - begun < timeout_s:
             raise LeaseExpired(f"{deadline - begun:.1f} s left, {timeout_s:g} needed")
         until = begun + timeout_s
+        task = asyncio.current_task()
+        assert task is not None
+        timer = asyncio.get_running_loop().call_later(until - boottime(), self._expire, task)
         try:
-            await asyncio.wait_for(self._converse(until, deadline), until - boottime())
-        except asyncio.TimeoutError:
-            if self.exchange.sent is None:
-                if deadline is not None and boottime() > until + _SLEPT_S:
-                    raise LeaseExpired("the process slept before the request was sent") from None
-                raise FetchError("connect_timeout" if self.address else "dns_timeout", f"after {timeout_s:g} s") from None
-            self.exchange.expire()
-        if self.exchange.error is not None:
-            raise self.exchange.error
+            await self._converse(until, deadline)
+        except asyncio.CancelledError:
+            if not self._timed_out:
+                raise
+            if sys.version_info >= (3, 11):
+                task.uncancel()
+            if deadline is not None and boottime() > until + _SLEPT_S:
+                raise LeaseExpired("the process slept before the request was sent") from None
+            raise FetchError("connect_timeout" if self.address else "dns_timeout", f"after {timeout_s:g} s") from None
+        finally:
+            timer.cancel()
+        error = self.exchange.error
+        if error is not None:
+            is_reset = isinstance(error, FetchError) and error.kind == "reset"
+            if is_reset and self._is_reused and self._peer is not None and self.exchange.first_byte is None:
+                self._handler.connections.distrust(self._peer)
+                raise ConnectionWasClosed(str(error))
+            raise error
         assert self.exchange.first_byte is not None
         self._request.meta["download_latency"] = self.exchange.first_byte - begun
         return self._finished_response()
+
+    def _expire(self, task: asyncio.Task[object]) -> None:
+        """Once the request is out, what came is kept."""
+        if self.exchange.sent is None:
+            self._timed_out = True
+            task.cancel()
+        else:
+            self.exchange.expire()
 
     async def _converse(self, until: float, deadline: float | None) -> None:
         """Returns when the response is there, or `exchange.error`."""
@@ -203,7 +248,7 @@ class _Attempt:
         self.address = self._address_given() or await self._handler.resolver.resolve(url.hostname)
         self._check_time(until, deadline)
         await self._connect(url, self.address, until)
-        self._request_head = request_head(self._request, url, self._handler.from_email)
+        self._request_head = request_head(self._request, url, self._handler.from_email, closes=self.exchange.keep is None)
         data = self._request_head + self._request.body
         self.exchange.on_first_byte = self._take_latency
         self._fetched_at = time.time()
@@ -230,6 +275,8 @@ class _Attempt:
         handshake_s = max(0.001, _HANDSHAKE_SHARE * (until - boottime())) if tls else None
         try:
             port = _PORTS[url.scheme] if url.port is None else url.port
+            if self._has_kept(Peer(address.ip, port, url.hostname or "", name or "")):
+                return
             await asyncio.get_running_loop().create_connection(
                 lambda: self.exchange,
                 address.ip,
@@ -249,6 +296,25 @@ class _Attempt:
             if error.errno in _OURS_EXHAUSTED:
                 raise NoRoom(str(error)) from error
             raise FetchError("connect_timeout" if error.errno == errno.ETIMEDOUT else "connect_failed", str(error)) from error
+
+    def _has_kept(self, peer: Peer) -> bool:
+        """Takes a connection that was kept; tells the exchange whether its own is to be kept, whichever it is."""
+        if self._request.method != "GET" or not self._handler.will_keep(peer):
+            return False
+        self._peer = peer
+        self.exchange.keep = self._keep
+        transport = self._handler.connections.take(peer)
+        if transport is None:
+            return False
+        self._is_reused = True
+        transport.set_protocol(self.exchange)
+        self.exchange.connection_made(transport)
+        self._handler.count_reused()
+        return True
+
+    def _keep(self, head: Head, transport: asyncio.Transport) -> bool:
+        assert self._peer is not None
+        return self._handler.keep(self._peer, head, transport, self._latency_s)
 
     def _check_time(self, until: float, deadline: float | None) -> None:
         """A process that was stopped or suspended meanwhile sends nothing."""
@@ -289,15 +355,16 @@ class _Attempt:
         )
         headers = _decoded_headers(head, self._request.method, len(body))
         response_class = responsetypes.from_args(headers=headers, url=self._request.url, body=body)
-        return response_class(
+        response = response_class(
             url=self._request.url,
             status=head.status,
-            headers=headers,
             body=body,
             flags=exchange.flags,
-            ip_address=ipaddress.ip_address(address.ip),
+            ip_address=_ip_address(address.ip),
             protocol=f"HTTP/{head.version}",
         )
+        response.headers = headers  # given to the class, they would be made once more
+        return response
 
 
 class LoopLag:
@@ -335,30 +402,37 @@ class LoopLag:
         self._schedule()
 
 
-def request_head(request: Request, url: ParseResult, from_email: str = "") -> bytes:
+def request_head(request: Request, url: ParseResult, from_email: str = "", closes: bool = True) -> bytes:
     """Request line and headers. The URL goes out as it stands, without fragment and credentials, as does `Referer` (RFC 9110 §10.1.3)."""
     match = _TARGET.match(request.url)
     target = _NOT_IN_TARGET.sub(lambda found: quote(found[0]), match[1] if match else "")
     target = target if target.startswith("/") else f"/{target}"
     host = url.netloc.rpartition("@")[2].removesuffix(f":{_PORTS[url.scheme]}")
     method = request.method.encode()
-    for token in (method, *request.headers):
+    headers: dict[bytes, list[bytes]] = dict(request.headers)  # without looking each name up again
+    for token in (method, *headers):
         if not _TOKEN.fullmatch(token):
             raise FetchError("error", f"{token!r} is no method or header name")
-    lines = [b"%b %b HTTP/1.1" % (method, target.encode()), b"Host: " + _CONTROL.sub(b" ", request.headers.get("Host") or host.encode())]
-    for name, values in request.headers.items():
+    lines = [b"%b %b HTTP/1.1" % (method, target.encode()), b"Host: " + _CONTROL.sub(b" ", _last(headers, b"Host") or host.encode())]
+    for name, values in headers.items():
         if name == b"Referer":
             lines += [b"Referer: " + _CONTROL.sub(b" ", _USERINFO.sub(rb"\1", value)) for value in values]
         elif name not in _OURS:
-            lines += [name + b": " + _CONTROL.sub(b" ", value) for value in values]
-    if from_email and "From" not in request.headers:
+            for value in values:
+                lines.append(name + b": " + _CONTROL.sub(b" ", value))
+    if from_email and b"From" not in headers:
         lines.append(b"From: " + from_email.encode())
-    if "Accept-Encoding" not in request.headers:
+    if b"Accept-Encoding" not in headers:
         lines.append(b"Accept-Encoding: " + ACCEPT_ENCODING)
     if request.body or request.method in ("POST", "PUT", "PATCH"):
         lines.append(b"Content-Length: %d" % len(request.body))
-    lines.append(b"Connection: close")
+    lines.append(b"Connection: close" if closes else b"Connection: keep-alive")
     return b"\r\n".join(lines) + b"\r\n\r\n"
+
+
+def _last(headers: dict[bytes, list[bytes]], name: bytes) -> bytes | None:
+    values = headers.get(name)
+    return values[-1] if values else None
 
 
 def raise_file_limit() -> int:
@@ -371,13 +445,22 @@ def raise_file_limit() -> int:
     return _FILES_WITHOUT_LIMIT if soft == resource.RLIM_INFINITY else soft
 
 
+@lru_cache(maxsize=4096)
+def _ip_address(ip: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    return ipaddress.ip_address(ip)
+
+
 def _decoded_headers(head: Head, method: str, body_bytes: int) -> Headers:
     """As received, without what described the encoded body."""
-    headers = Headers(head.headers)
+    values: dict[bytes, list[bytes]] = {}
+    for name, value in head.headers:
+        values.setdefault(name.title(), []).append(value)
     if head.has_body(method):
-        headers.pop("Content-Encoding", None)
-        headers.pop("Transfer-Encoding", None)
-        headers["Content-Length"] = str(body_bytes)
+        values.pop(b"Content-Encoding", None)
+        values.pop(b"Transfer-Encoding", None)
+        values[b"Content-Length"] = [b"%d" % body_bytes]
+    headers = Headers()
+    dict.update(headers, values)  # which are as Headers makes them
     return headers
 
 

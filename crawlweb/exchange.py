@@ -1,4 +1,4 @@
-"""One HTTP/1.1 request and its response over one connection that is closed at the end: nothing is ever sent twice.
+"""One HTTP/1.1 request and its response over one connection, closed at the end unless someone keeps it: nothing is ever sent twice.
 
 The head is split here, as leniently as browsers do (bare LF, folded lines, lines without a colon, any bytes in values,
 no reason phrase), because it is kept as received anyway; chunked bodies are undone by llhttp.
@@ -25,6 +25,7 @@ _FOLD: Final = re.compile(rb"\r?\n[ \t]+")
 _LENGTH: Final = re.compile(rb"\d{1,18}")
 _CHUNKED_HEAD: Final = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 _FRAMING_SLACK_BYTES: Final = 1 << 20
+_IDENTITY: Final = Decoder(b"", 0)  # it is not fed
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,20 +51,27 @@ class Head:
         match = _STATUS_LINE.match(status_line)
         if match is None:
             raise FetchError("bad_response", f"no status line: {status_line[:80]!r}")
-        pairs = (line.partition(b":") for line in lines)
-        headers = tuple((name.strip(), value.strip()) for name, colon, value in pairs if colon and name.strip())
-        return cls(raw, match[1].decode(), int(match[2]), headers)
+        headers = []
+        for line in lines:
+            name, colon, value = line.partition(b":")
+            if colon and (name := name.strip()):
+                headers.append((name, value.strip()))
+        return cls(raw, match[1].decode(), int(match[2]), tuple(headers))
 
     def value(self, name: bytes) -> bytes:
         """All values of a header, joined by commas; `name` in lower case."""
-        return b",".join(value for key, value in self.headers if key.lower() == name)
+        values = []
+        for key, value in self.headers:
+            if key.lower() == name:
+                values.append(value)
+        return b",".join(values)
 
     def has_body(self, method: str) -> bool:
         return method != "HEAD" and self.status not in (204, 304)
 
     def length_bytes(self) -> int | None:
         """Content-Length; None when it is missing, no number, or contradicts itself: then the close ends the body."""
-        values = {value.strip() for value in self.value(b"content-length").split(b",")}
+        values = set(map(bytes.strip, self.value(b"content-length").split(b",")))
         value = values.pop()
         return int(value) if not values and _LENGTH.fullmatch(value) else None
 
@@ -86,6 +94,8 @@ class Exchange(asyncio.Protocol):
         self.first_byte: float | None = None
         self.finished: float | None = None
         self.on_first_byte: Callable[[], None] = _nothing
+        self.keep: Callable[[Head, asyncio.Transport], bool] | None = None
+        """Takes over the connection after a whole answer, or refuses; None: it is closed."""
         self._loop = loop
         self._method = method
         self._wanted = wanted
@@ -96,9 +106,10 @@ class Exchange(asyncio.Protocol):
         self._interim_bytes = 0  # heads of 1xx answers
         self._wire_bytes = 0
         self._remaining_bytes: int | None = None
+        self._is_delimited = False  # the answer's last byte has come, and nothing after it
         self._chunks: httptools.HttpResponseParser | None = None
         self._unchunked = bytearray()  # of one read: chunks may be a byte long
-        self._decoder = Decoder(b"", caps.body_bytes)
+        self._decoder = _IDENTITY
         self._decoded: list[bytes] = []
 
     @property
@@ -126,6 +137,7 @@ class Exchange(asyncio.Protocol):
             return
         self.finished = boottime()
         self._stop_timer()
+        self.on_first_byte = _nothing  # whose it is has this exchange: the two, and all that hangs on them, would wait for the collector
         self.held.received()
         if self.held.has_waited and (truncated in ("time", "disconnect") or (error is not None and error.kind in ("timeout", "reset"))):
             self.error = NoRoom("its response had to wait, and the time was over, or the server hung up")
@@ -138,13 +150,21 @@ class Exchange(asyncio.Protocol):
                 self.flags.append("bad_encoding")
             if truncated in ("length", "time", "disconnect"):
                 self.flags.append("truncated")
-        self._abort()
+        if self._transport is None or not self._is_kept(self._transport):
+            self._abort()
+        elif not self.done.done():
+            self.done.set_result(None)
 
     def _abort(self) -> None:
         if self._transport is not None:
             self._transport.abort()
         if not self.done.done():
             self.done.set_result(None)
+
+    def _is_kept(self, transport: asyncio.Transport) -> bool:
+        if not self._is_delimited or self.keep is None or self.head is None or self.error or self.truncated or transport.is_closing():
+            return False
+        return self.keep(self.head, transport)
 
     def expire(self) -> None:
         """The time is over: what came is kept, once the head came."""
@@ -213,6 +233,7 @@ class Exchange(asyncio.Protocol):
             searched_bytes = 0
         rest = bytes(buffer)
         buffer.clear()
+        self._is_delimited = not rest  # where the head ends the answer
         self._begin_body(head)
         return rest
 
@@ -225,7 +246,8 @@ class Exchange(asyncio.Protocol):
             self.flags.append("wrong_type")
             self.end("unspecified")
             return
-        self._decoder = Decoder(head.value(b"content-encoding"), self._caps.body_bytes)
+        if encodings := head.value(b"content-encoding"):
+            self._decoder = Decoder(encodings, self._caps.body_bytes)
         if b"chunked" in head.value(b"transfer-encoding").lower():
             self._chunks = httptools.HttpResponseParser(self)
             self._chunks.set_dangerous_leniencies(
@@ -244,6 +266,7 @@ class Exchange(asyncio.Protocol):
     def _read_body(self, data: bytes) -> None:
         self._wire_bytes += len(data)
         if self._chunks is not None:
+            self._is_delimited = data.endswith(b"\n\r\n")
             try:
                 self._chunks.feed_data(data)
                 self._keep_unchunked()
@@ -253,6 +276,7 @@ class Exchange(asyncio.Protocol):
         elif self._remaining_bytes is None:
             self._keep(data)
         else:
+            self._is_delimited = len(data) == self._remaining_bytes
             data = data[: self._remaining_bytes]
             self._remaining_bytes -= len(data)
             self._keep(data)

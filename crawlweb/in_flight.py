@@ -46,7 +46,9 @@ class Body:
     def received(self) -> None:
         """No more of it will be read."""
         if self._transport is not None:
-            self._transport, self.waits = None, False
+            if self.waits:  # it came in the read that filled the cap; the connection may be kept
+                self.go_on()
+            self._transport = None
             self._in_flight.received(self)
 
     def release(self) -> None:

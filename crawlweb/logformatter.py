@@ -18,8 +18,36 @@ if TYPE_CHECKING:
     from twisted.python.failure import Failure
 
 
+_ENGINE, _SCRAPER = (logging.getLogger(f"scrapy.core.{name}") for name in ("engine", "scraper"))
+
+
+def _is_shown(logger: logging.Logger) -> bool:
+    """Does anybody read lines at DEBUG? Scrapy opens all loggers and leaves it to handlers what they show."""
+    if not logger.isEnabledFor(logging.DEBUG):
+        return False
+    above: logging.Logger | None = logger
+    while above is not None:
+        for handler in above.handlers:
+            if handler.level <= logging.DEBUG:
+                return True
+        above = above.parent if above.propagate else None
+    return False
+
+
 class LogFormatter(logformatter.LogFormatter):
-    def scraped(self, item: Any, response: Response | Failure | None, spider: Spider) -> LogFormatterResult:  # noqa: ARG002
+    """A line that nobody would read is not made: there are two a page."""
+
+    def crawled(self, request: Request, response: Response, spider: Spider) -> LogFormatterResult | None:  # type: ignore[override]
+        return super().crawled(request, response, spider) if _is_shown(_ENGINE) else None
+
+    def scraped(  # type: ignore[override]
+        self,
+        item: Any,  # noqa: ARG002
+        response: Response | Failure | None,
+        spider: Spider,  # noqa: ARG002
+    ) -> LogFormatterResult | None:
+        if not _is_shown(_SCRAPER):
+            return None
         return {"level": logging.DEBUG, "msg": "Scraped %(src)s", "args": {"src": response}}
 
     def download_error(self, failure: Failure, request: Request, spider: Spider, errmsg: str | None = None) -> LogFormatterResult:

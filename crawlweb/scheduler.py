@@ -9,7 +9,7 @@ import random
 import secrets
 from collections.abc import Container, Coroutine, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from scrapy import Request, Spider
@@ -64,7 +64,9 @@ class Scheduler(BaseScheduler):
         self.crawler, self.config = crawler, config
         self.canonicalizer = Canonicalizer(config.tracking_parameters, max_url_chars=config.max_url_chars)
         self._timeout_s = settings.getfloat("DOWNLOAD_TIMEOUT")
-        self._capacity = _at_most(settings.getint("CONCURRENT_REQUESTS") or CONCURRENCY, raise_file_limit()) + LEASES_AHEAD
+        self._capacity = (
+            _at_most(settings.getint("CONCURRENT_REQUESTS") or CONCURRENCY, raise_file_limit(), config.keep_alive_most) + LEASES_AHEAD
+        )
         self._redis_params = settings.getdict("REDIS_PARAMS")
         self._worker_id = secrets.token_hex(4)
         self._local = LocalRequests(self._worker_id)
@@ -79,6 +81,8 @@ class Scheduler(BaseScheduler):
             crawl_delay_cap_s=config.crawl_delay_cap_s,
             unix_now=lambda: self.crawl.frontier.unix_now(),
         )
+        assert crawler.stats is not None
+        self._inc_value = crawler.stats.inc_value
         self._probes = Probes(config.probe_days)
         self._resolver = resolver_of(crawler)
         self._in_flight = in_flight_of(crawler)
@@ -212,8 +216,7 @@ class Scheduler(BaseScheduler):
     def count(self, name: str, by: int = 1) -> None:
         """A stat of crawlweb's rises."""
         if by:
-            assert self.crawler.stats is not None
-            self.crawler.stats.inc_value(f"crawlweb/{name}", by)
+            self._inc_value(f"crawlweb/{name}", by)
 
     def gauge(self, name: str, value: float) -> None:
         """A stat of crawlweb's has a new value."""
@@ -417,11 +420,11 @@ class Scheduler(BaseScheduler):
         self.crawl.worker.finish(job, verdict.outcome)
 
 
-def _at_most(fetches: int, files: int) -> int:
-    """How many fetches there may be at a time: each takes a file."""
-    if fetches + FILES_KEPT <= files:
+def _at_most(fetches: int, files: int, connections: int) -> int:
+    """How many fetches there may be at a time: each takes a file, as do connections that are kept."""
+    fewer = max(1, files - FILES_KEPT - connections)
+    if fetches <= fewer:
         return fetches
-    fewer = max(1, files - FILES_KEPT)
     logger.warning(
         "CONCURRENT_REQUESTS=%d: this process may open %d files (ulimit -n, or LimitNOFILE= of its service), so there are %d fetches at a "
         "time at most",
@@ -434,13 +437,19 @@ def _at_most(fetches: int, files: int) -> int:
 
 def header_of(response: Response, name: str) -> str | None:
     """As browsers read it: UTF-8 if it is, else Latin-1."""
-    value = response.headers.get(name)
-    if value is None:
+    values: list[bytes] | None = dict.get(response.headers, _header_key(name))  # Headers.get makes each name and default anew
+    if not values:
         return None
+    value = values[-1]
     try:
         return value.decode()
     except UnicodeDecodeError:
         return value.decode("latin-1")
+
+
+@lru_cache(maxsize=64)
+def _header_key(name: str) -> bytes:
+    return name.title().encode()
 
 
 def _no_page(response: Response) -> None:

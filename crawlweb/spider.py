@@ -48,22 +48,23 @@ class WebSpider(Spider):
             return
         content = self.content_of(response)
         said, follow, others = content.analysis.said, content.analysis.follow, content.analysis.others
-        if self._scheduler and response.request:
-            config = self._scheduler.config
+        scheduler = self._scheduler
+        if scheduler and response.request:
+            config = scheduler.config
             if config.follow_nofollow:
                 follow, others = follow + others, ()
             elif said.nofollow:
                 follow, others = (), follow + others
-            self._scheduler.count("links/nofollow", len(others))
+            scheduler.count("links/nofollow", len(others))
             for first in range(0, len(follow), LINKS_AT_ONCE):
                 if first:
                     await asyncio.sleep(0)
-                self._scheduler.add_links(response.request, follow[first : first + LINKS_AT_ONCE])
+                scheduler.add_links(response.request, follow[first : first + LINKS_AT_ONCE])
             if said.noindex and config.skip_noindex:
-                self._scheduler.count("noindex")
+                scheduler.count("noindex")
                 return
             if content.duplicate_of and config.skip_duplicates:
-                self._scheduler.count("duplicates/skipped")
+                scheduler.count("duplicates/skipped")
                 return
         links = [target.url for target in (*follow, *others)]
         yield self.item(response, content.analysis.page, links)

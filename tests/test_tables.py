@@ -267,7 +267,7 @@ def dependencies() -> set[str]:
     return {found[0].replace("_", "-") for line in lines if (found := re.match(r"[A-Za-z0-9_.-]+", line.strip()))}
 
 
-BROUGHT_ALONG = {"twisted": "scrapy", "pycares": "aiodns", "typing-extensions": "nothing at run time"}
+BROUGHT_ALONG = {"twisted": "scrapy", "pydispatch": "scrapy", "pycares": "aiodns", "typing-extensions": "nothing at run time"}
 AS_TEXT = {"uvloop"}  # named in a setting, not imported
 
 

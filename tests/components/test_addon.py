@@ -18,7 +18,7 @@ from scrapy.utils.misc import load_object
 from scrapy.utils.test import get_crawler
 
 from crawlweb import Addon, __version__
-from crawlweb.addon import _REFUSED, HANDLER, MIDDLEWARES, REMOVED, SETTINGS, _is_tool
+from crawlweb.addon import _REFUSED, HANDLER, MERGED, MIDDLEWARES, REMOVED, SETTINGS, _is_tool
 from crawlweb.download import DownloadHandler
 from crawlweb.exporters import FlushingJsonLines
 from crawlweb.extensions.progress import Progress
@@ -93,7 +93,8 @@ def test_scrapy_s_own_middlewares_that_make_requests_are_gone_and_ours_is_next_t
     assert names[-1] == "crawlweb.middlewares.store.StoreMiddleware"
     stock = DownloaderMiddlewareManager.from_crawler(get_crawler(Spider))
     gone = {f"{type(m).__module__}.{type(m).__qualname__}" for m in stock.middlewares} - set(names)
-    assert gone <= REMOVED.keys() | {"scrapy.downloadermiddlewares.cookies.CookiesMiddleware"}
+    switched_off = {"scrapy.downloadermiddlewares.cookies.CookiesMiddleware", "scrapy.downloadermiddlewares.stats.DownloaderStats"}
+    assert gone <= REMOVED.keys() | switched_off | set(MERGED["DOWNLOADER_MIDDLEWARES"][1])
     assert {"RetryMiddleware", "RedirectMiddleware"} <= {name.rpartition(".")[2] for name in gone}
 
 
@@ -132,6 +133,9 @@ def test_a_project_s_own_slots_stay() -> None:
 # -- the project's own settings ------------------------------------------------------------------------------------------
 
 OWN = {
+    "DOWNLOADER": "scrapy.core.downloader.Downloader",
+    "DOWNLOADER_STATS": True,
+    "STATS_CLASS": "scrapy.statscollectors.DummyStatsCollector",
     "USER_AGENT": "shopbot/2.0",
     "LOG_FORMATTER": "scrapy.logformatter.LogFormatter",
     "DOWNLOAD_TIMEOUT": 5,

@@ -31,6 +31,8 @@ class Fetches:
         settings = {
             "CRAWLWEB_ALLOW_PRIVATE_IPS": True,
             "CRAWLWEB_BYTES_IN_FLIGHT": cap_bytes,
+            "CRAWLWEB_MIN_DELAY_S": 0.1,
+            "CRAWLWEB_LATENCY_FACTOR": 0,
             "DOWNLOAD_TIMEOUT": timeout_s,
         }
         crawler = get_crawler(Spider, settings)
@@ -86,7 +88,7 @@ def crawl(
 
 def head(size_bytes: int | None, *lines: str) -> bytes:
     length = () if size_bytes is None else (f"Content-Length: {size_bytes}",)
-    return "\r\n".join(("HTTP/1.1 200 OK", "Content-Type: text/html", *length, *lines, "", "")).encode()
+    return "\r\n".join(("HTTP/1.1 200 OK", "Content-Type: text/html", "Connection: close", *length, *lines, "", "")).encode()
 
 
 def sized(path: str) -> int:
@@ -94,8 +96,9 @@ def sized(path: str) -> int:
     return int(path.split("/")[1])
 
 
-async def whole(path: str, writer: asyncio.StreamWriter) -> None:
-    writer.write(head(sized(path)) + b"x" * sized(path))
+async def whole(path: str, writer: asyncio.StreamWriter, closes: bool = True) -> None:
+    start = head(sized(path)) if closes else head(sized(path)).replace(b"Connection: close\r\n", b"")
+    writer.write(start + b"x" * sized(path))
 
 
 @both_loops
@@ -127,6 +130,20 @@ def test_what_is_received_counts_until_its_page_is_finished() -> None:
         assert fetches.in_flight.bytes == 0, "nobody ends a request without a lease"
 
     crawl(whole, work, cap_bytes=200_000)
+
+
+def test_a_connection_whose_answer_filled_the_cap_serves_the_next_request() -> None:
+    async def serve(path: str, writer: asyncio.StreamWriter) -> None:
+        reader: asyncio.StreamReader = writer._protocol._stream_reader  # type: ignore[attr-defined]
+        for _ in range(2):
+            await whole(path, writer, closes=False)
+            await reader.readuntil(b"\r\n\r\n")
+
+    async def work(fetches: Fetches) -> None:
+        for _ in range(2):
+            await fetches.page("/1000")
+
+    crawl(serve, work, cap_bytes=10)
 
 
 def test_a_lost_request_does_not_hold_its_bytes_for_ever() -> None:

@@ -13,7 +13,7 @@ from scrapy.utils.log import logformatter_adapter
 from scrapy.utils.test import get_crawler
 from twisted.python.failure import Failure
 
-from crawlweb.errors import FetchError, LeaseExpired, StoreError, without_credentials
+from crawlweb.errors import ConnectionWasClosed, FetchError, LeaseExpired, StoreError, without_credentials
 from crawlweb.logformatter import LogFormatter, hide_credentials
 
 FORMATTER = LogFormatter.from_crawler(get_crawler(Spider))
@@ -31,20 +31,62 @@ def text(level: int, message: str, args: Any) -> str:
     return logging.LogRecord("x", level, "", 0, message, (args,), None).getMessage()
 
 
+@pytest.fixture
+def all_loggers_open(caplog: pytest.LogCaptureFixture) -> None:
+    """As Scrapy opens them; pytest's handler takes every line."""
+    caplog.set_level(logging.NOTSET)
+
+
+def lines(level: int) -> int:
+    """Of a page and its item, made for a handler of this level beside handlers for warnings; other handlers are away meanwhile."""
+    root = logging.getLogger()
+    before, root.handlers = root.handlers, [logging.Handler(logging.WARNING), logging.Handler(level)]
+    try:
+        return sum(bool(line) for line in (FORMATTER.crawled(REQUEST, RESPONSE, SPIDER), FORMATTER.scraped({}, RESPONSE, SPIDER)))
+    finally:
+        root.handlers = before
+
+
+@pytest.mark.usefixtures("all_loggers_open")
+@pytest.mark.parametrize(("level", "made"), [(logging.INFO, 0), (logging.DEBUG, 2), (logging.NOTSET, 2)])
+def test_lines_of_single_pages_are_made_only_where_a_handler_shows_them(level: int, made: int) -> None:
+    assert lines(level) == made
+
+
+@pytest.mark.usefixtures("all_loggers_open")
+def test_a_logger_that_is_closed_makes_no_lines(caplog: pytest.LogCaptureFixture) -> None:
+    for name in ("scrapy.core.engine", "scrapy.core.scraper"):
+        caplog.set_level(logging.INFO, name)
+    assert lines(logging.DEBUG) == 0
+
+
+@pytest.mark.usefixtures("all_loggers_open")
 def test_an_item_is_named_by_its_page_and_not_printed() -> None:
-    level, message, args = logformatter_adapter(FORMATTER.scraped({"text": "secret words" * 1000}, RESPONSE, SPIDER))
+    result = FORMATTER.scraped({"text": "secret words" * 1000}, RESPONSE, SPIDER)
+    assert result
+    level, message, args = logformatter_adapter(result)
     line = text(level, message, args)
     assert level == logging.DEBUG
     assert line == f"Scraped <200 {REQUEST.url}>"
 
 
+@pytest.mark.usefixtures("all_loggers_open")
 def test_an_item_without_a_page_can_be_logged() -> None:
-    level, message, args = logformatter_adapter(FORMATTER.scraped({}, None, SPIDER))
+    result = FORMATTER.scraped({}, None, SPIDER)
+    assert result
+    level, message, args = logformatter_adapter(result)
     assert text(level, message, args) == "Scraped None"
 
 
 @pytest.mark.parametrize(
-    "error", [FetchError("tls", "bad certificate 100%"), FetchError("reset"), LeaseExpired("too short"), StoreError("full")]
+    "error",
+    [
+        FetchError("tls", "bad certificate 100%"),
+        FetchError("reset"),
+        LeaseExpired("too short"),
+        ConnectionWasClosed("lost"),
+        StoreError("full"),
+    ],
 )
 def test_a_failure_of_a_fetch_is_one_line_at_debug(error: Exception) -> None:
     result = FORMATTER.download_error(failure(error), REQUEST, SPIDER, "message")
