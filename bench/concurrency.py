@@ -38,6 +38,7 @@ from tests.web import Visit, WebProcess  # noqa: E402
 BASE_MB, IN_FLIGHT, CALLBACK_S = 150.0, 2000, 0.050
 CONTENT = ("MAIN_TEXT", "LANGUAGE", "DUPLICATES", "SOFT_404", "RECORDS", "EVENTS")
 SAMPLE_S = 0.25
+AT_CLOSE = ("Scheduler._close", "Crawler.stop_async")  # nobody waits for them any more
 WATCH = """
 import asyncio, gc, json, os, time
 from scrapy import signals
@@ -209,7 +210,7 @@ def main() -> int:
     if "timed" in options.runs:
         found = crawl(options, timed=True)
         rows = sorted(found.stalls["took"].items(), key=lambda row: -max(row[1]))
-        longest_s = max(rows[0][1]) if rows else 0.0
+        longest_s = max((max(times) for what, times in rows if what not in AT_CLOSE), default=0.0)
         judge(f"callbacks, {CALLBACK_S * 1000:.0f} ms of CPU at most", f"longest {longest_s * 1000:.0f} ms", longest_s <= CALLBACK_S)
         for what, times in rows[:8]:
             print(f"    {what}: {len(times)} over 5 ms, longest {max(times) * 1000:.0f} ms")

@@ -30,7 +30,7 @@ from crawlweb.policy import robots
 from crawlweb.policy.canonical import url_key
 from crawlweb.policy.hosts import host_of
 from crawlweb.records import Entry, boottime
-from crawlweb.scheduler import DOWNLOAD_SLOT, Scheduler
+from crawlweb.scheduler import DOWNLOAD_SLOT, Scheduler, _at_most
 from crawlweb.seeds import SpiderArguments
 from tests.web.names import NameServer
 from tests.web.sites import Site, Tree
@@ -335,6 +335,15 @@ def test_no_fetch_is_begun_over_the_cap_on_bytes_in_flight(redis_url: str, tmp_p
         assert desk.wakes > before
 
     run(redis_url, tmp_path, work, CRAWLWEB_BYTES_IN_FLIGHT=1000)
+
+
+@pytest.mark.parametrize(
+    ("fetches", "files", "at_most"), [(2000, 65_536, 2000), (2000, 1024, 568), (500, 1024, 500), (2000, 300, 1)], ids=str
+)
+def test_there_are_no_more_fetches_at_a_time_than_files(fetches: int, files: int, at_most: int, caplog: pytest.LogCaptureFixture) -> None:
+    assert _at_most(fetches, files, 256) == at_most
+    assert len(caplog.records) == (at_most < fetches)
+    assert all("ulimit -n" in record.message for record in caplog.records)
 
 
 def test_a_response_that_had_no_room_is_nobody_s_failure(redis_url: str, tmp_path: Path) -> None:
