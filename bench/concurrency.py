@@ -17,7 +17,6 @@ import argparse
 import bisect
 import json
 import os
-import platform
 import signal
 import statistics
 import subprocess
@@ -31,6 +30,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from bench.processes import Processes, machine, move, rss_mb  # noqa: E402
 from bench.stalls import EXTENSION as STALLS  # noqa: E402
 from crawlweb.default_settings import Config  # noqa: E402
 from tests.web import Visit, WebProcess  # noqa: E402
@@ -38,6 +38,7 @@ from tests.web import Visit, WebProcess  # noqa: E402
 BASE_MB, IN_FLIGHT, CALLBACK_S = 150.0, 2000, 0.050
 CONTENT = ("MAIN_TEXT", "LANGUAGE", "DUPLICATES", "SOFT_404", "RECORDS", "EVENTS")
 SAMPLE_S = 0.25
+STOP_S = 120
 AT_CLOSE = ("Scheduler._close", "Crawler.stop_async")  # nobody waits for them any more
 WATCH = """
 import asyncio, gc, json, os, time
@@ -121,29 +122,34 @@ def crawl(options: argparse.Namespace, *, timed: bool) -> Found:
         path = os.pathsep.join(filter(None, (name, str(ROOT), os.environ.get("PYTHONPATH"))))
         env = {**os.environ, "PYTHONPATH": path, "STALLS": str(folder / "stalls.json"), "WATCH": str(folder / "watch.json")}
         child = subprocess.Popen(words, cwd=ROOT, env=env, preexec_fn=lambda: os.sched_setaffinity(0, {options.crawler_core}))
+        processes = Processes(child.pid, folder)
         try:
-            memory, from_s, until_s = _watch(child, web, options)
+            memory, from_s, until_s = _watch(child, processes, web, options)
             visits = web.visits()
-        finally:
             child.send_signal(signal.SIGINT)
-            child.wait(60)
+            child.wait(STOP_S)
+        finally:
+            processes.kill()
+            child.wait()
         watch = json.loads((folder / "watch.json").read_text())
         stalls = json.loads((folder / "stalls.json").read_text()) if timed else {}
         return Found(visits, watch, stalls, memory, from_s, until_s)
 
 
-def _watch(child: subprocess.Popen[bytes], web: WebProcess, options: argparse.Namespace) -> tuple[list[tuple[float, float]], float, float]:
+def _watch(
+    child: subprocess.Popen[bytes], processes: Processes, web: WebProcess, options: argparse.Namespace
+) -> tuple[list[tuple[float, float]], float, float]:
     deadline_s = time.monotonic() + 120
     while not web.served():
         if child.poll() is not None or time.monotonic() > deadline_s:
             raise RuntimeError("no page came")
         time.sleep(0.05)
+    move(processes.find()[1], {options.server_core})
     begun_s, memory = time.monotonic(), []
     while (past_s := time.monotonic() - begun_s) < options.warm_up_s + options.seconds:
         if child.poll() is not None:
             raise RuntimeError(f"the crawl ended with {child.returncode}")
-        pages = int(Path(f"/proc/{child.pid}/statm").read_text().split()[1])
-        memory.append((past_s, pages * os.sysconf("SC_PAGE_SIZE") / 1e6))
+        memory.append((past_s, rss_mb({child.pid})))
         time.sleep(SAMPLE_S)
     return memory, begun_s + options.warm_up_s, time.monotonic()
 
@@ -180,7 +186,7 @@ def main() -> int:
     parser.add_argument("--runs", default="uvloop,timed", help="which of the two")
     options = parser.parse_args()
     os.sched_setaffinity(0, {options.server_core})
-    print(f"python: {platform.python_version()}, {os.cpu_count()} cores; {options}", flush=True)
+    print("\n".join(f"{key}: {value}" for key, value in machine().items()) + f"\noptions: {vars(options)}\n", flush=True)
     cap_mb, holds = Config().bytes_in_flight / 1e6, []
 
     def judge(what: str, value: str, well: bool) -> None:
