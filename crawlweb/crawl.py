@@ -56,7 +56,7 @@ class Hooks:
     """What the crawl tells its scheduler: there may be work, the crawl is over (why), a stat rose (by how much), a stat has a value, a
     request will not come back. What it asks: is the
     spider still giving start requests? which address has a name, '' if no clock of addresses is in force for it? what are the stats that
-    are summed over workers?"""
+    are summed over workers? is there room for the body of one fetch more?"""
 
     wake: Callable[[], None]
     ended: Callable[[str], None]
@@ -66,6 +66,7 @@ class Hooks:
     address_of: Callable[[str], Awaitable[str]]
     dropped: Callable[[dict[str, object]], None]
     stats: Callable[[], Mapping[str, int]]
+    has_room: Callable[[], bool]
 
 
 class Crawl:
@@ -162,6 +163,7 @@ class Crawl:
             memory=memory,
             pace=Pace(self.frontier, config.redis_calls_per_s, self.hooks.gauge),
             gauge=self.hooks.gauge,
+            has_room=self.hooks.has_room,
             events=Events(self.frontier, config.events_most) if config.events else None,
         )
         await self.meta.refresh_scope()

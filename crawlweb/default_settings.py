@@ -98,6 +98,12 @@ class Config:
         ("text/html", "application/xhtml+xml", "text/plain"), "types whose body is fetched; decided on the headers"
     )
     max_body_bytes: int = _row(10_000_000, "a body is cut here, after decompression", unit="B", low=1)
+    bytes_in_flight: int = _row(
+        128_000_000,
+        "of bodies that a worker holds, in transfer or not finished, payload and decoded: beyond, no fetch is begun, and responses wait",
+        unit="B",
+        low=1,
+    )
     max_header_bytes: int = _row(65_536, "an answer with longer headers, 1xx ones before it included, is no answer", unit="B", low=1024)
     first_byte_s: float = _row(
         10.0, "an answer begins so soon after its request, or there is none; DOWNLOAD_TIMEOUT is for the whole", unit="s", low=0.1

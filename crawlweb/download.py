@@ -4,7 +4,7 @@ Scrapy's request in, Scrapy's response out; the wire is `exchange.py`. Read from
 `crawlweb_deadline`, `crawlweb_any_type`, `crawlweb_ip` (the address to connect to; without it the name is resolved).
 Written there: `crawlweb_fetch` (a `records.Fetch`) when response headers came, else `crawlweb_sent` (boottime of the end)
 when the server may have seen the request; `crawlweb_truncated` (`Fetch.truncated`) where `response.flags` has "truncated";
-`download_latency`.
+`download_latency`; `crawlweb_held` (an `in_flight.Body`) of a leased request: whoever ends it releases the bytes.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ from crawlweb import default_settings
 from crawlweb.connections import Connections, Peer, keeps_s
 from crawlweb.decode import ACCEPT_ENCODING
 from crawlweb.dns import Address, Resolver, is_public
-from crawlweb.errors import ConnectionWasClosed, FetchError, LeaseExpired
+from crawlweb.errors import ConnectionWasClosed, FetchError, LeaseExpired, NoRoom
 from crawlweb.exchange import Caps, Exchange, Head
+from crawlweb.in_flight import Body, InFlight
 from crawlweb.records import Fetch, boottime
 
 if TYPE_CHECKING:
@@ -53,7 +54,9 @@ _SLEPT_S: Final = 1.0  # a time-out that comes later than this was not the serve
 _TICK_S: Final = 0.010
 _LAG_MAX_S: Final = 0.020
 _FILES_WITHOUT_LIMIT: Final = 65_536
+_OURS_EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _RESOLVER: Final = "_crawlweb_resolver"
+_IN_FLIGHT: Final = "_crawlweb_in_flight"
 
 
 def resolver_of(crawler: Crawler) -> Resolver:
@@ -74,8 +77,19 @@ def resolver_of(crawler: Crawler) -> Resolver:
     return resolver
 
 
+def in_flight_of(crawler: Crawler) -> InFlight:
+    """The crawler's one count of bytes in flight."""
+    in_flight: InFlight | None = getattr(crawler, _IN_FLIGHT, None)
+    if in_flight is None:
+        config = default_settings.load(crawler.settings)
+        in_flight = InFlight(config.bytes_in_flight)
+        setattr(crawler, _IN_FLIGHT, in_flight)
+    return in_flight
+
+
 class DownloadHandler:
-    """Errors: FetchError of every kind that is a server's, LeaseExpired before anything was requested."""
+    """Errors: FetchError of every kind that is a server's, LeaseExpired before anything was requested, NoRoom where it is this worker
+    that could not take the response."""
 
     lazy = True
 
@@ -88,6 +102,7 @@ class DownloadHandler:
         self.from_email = config.from_email
         self._content_types = frozenset(name.lower().encode() for name in config.content_types)
         self.resolver = resolver_of(crawler)
+        self._in_flight = in_flight_of(crawler)
         self.connections = Connections(config.keep_alive_s, config.keep_alive_most)
         self._min_delay_s, self._latency_factor = config.min_delay_s, config.latency_factor
         self._stats = crawler.stats
@@ -109,11 +124,16 @@ class DownloadHandler:
             meta.pop(key, None)
         if meta.get("proxy"):
             raise NotSupported("no proxies: the address guard and the clocks would be blind")
+        if held := meta.pop("crawlweb_held", None):
+            held.release()
         lag = self._lag = self._lag or LoopLag(asyncio.get_running_loop())
         attempt = _Attempt(self, request, lag)
         lag.enter()
         try:
-            return await attempt.response()
+            response = await attempt.response()
+            if "crawlweb_deadline" in meta:
+                meta["crawlweb_held"] = attempt.exchange.held
+            return response
         except FetchError as error:
             if error.kind in _NO_CONNECTION and attempt.address is not None:
                 self.resolver.avoid(urlparse_cached(request).hostname or "", attempt.address.ip)
@@ -121,6 +141,8 @@ class DownloadHandler:
         finally:
             lag.leave()
             attempt.exchange.end()
+            if "crawlweb_held" not in meta:
+                attempt.exchange.held.release()
             if attempt.sent and "crawlweb_fetch" not in meta:
                 meta["crawlweb_sent"] = attempt.exchange.finished
 
@@ -133,7 +155,7 @@ class DownloadHandler:
         def wanted(head: Head) -> bool:
             return any_type or not 200 <= head.status < 300 or self._allows(head.value(b"content-type"))
 
-        return Exchange(asyncio.get_running_loop(), request.method, wanted, self._caps)
+        return Exchange(asyncio.get_running_loop(), request.method, wanted, self._caps, Body(self._in_flight))
 
     def will_keep(self, peer: Peer) -> bool:
         """The host may be asked again before a connection that is kept is closed."""
@@ -199,11 +221,13 @@ class _Attempt:
             raise FetchError("connect_timeout" if self.address else "dns_timeout", f"after {timeout_s:g} s") from None
         finally:
             timer.cancel()
-        if self.exchange.error is not None:
-            if self._is_reused and self._peer is not None and self.exchange.first_byte is None and self.exchange.error.kind == "reset":
+        error = self.exchange.error
+        if error is not None:
+            is_reset = isinstance(error, FetchError) and error.kind == "reset"
+            if is_reset and self._is_reused and self._peer is not None and self.exchange.first_byte is None:
                 self._handler.connections.distrust(self._peer)
-                raise ConnectionWasClosed(str(self.exchange.error))
-            raise self.exchange.error
+                raise ConnectionWasClosed(str(error))
+            raise error
         assert self.exchange.first_byte is not None
         self._request.meta["download_latency"] = self.exchange.first_byte - begun
         return self._finished_response()
@@ -269,6 +293,8 @@ class _Attempt:
         except ValueError as error:  # a name that TLS cannot carry
             raise FetchError("tls", str(error)) from error
         except OSError as error:
+            if error.errno in _OURS_EXHAUSTED:
+                raise NoRoom(str(error)) from error
             raise FetchError("connect_timeout" if error.errno == errno.ETIMEDOUT else "connect_failed", str(error)) from error
 
     def _has_kept(self, peer: Peer) -> bool:
@@ -300,7 +326,7 @@ class _Attempt:
 
     def _take_latency(self) -> None:
         sent, first_byte = self.exchange.sent, self.exchange.first_byte
-        if sent is not None and first_byte is not None and self._lag.kept_time_for(boottime() - sent):
+        if sent is not None and first_byte is not None and not self.exchange.held.has_waited and self._lag.kept_time_for(boottime() - sent):
             self._latency_s = first_byte - sent
 
     def _finished_response(self) -> Response:
@@ -409,12 +435,14 @@ def _last(headers: dict[bytes, list[bytes]], name: bytes) -> bytes | None:
     return values[-1] if values else None
 
 
-def raise_file_limit() -> None:
-    """Lets the process open as many files as the system grants."""
+def raise_file_limit() -> int:
+    """Lets the process open as many files as the system grants, and returns how many that is."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _FILES_WITHOUT_LIMIT if hard == resource.RLIM_INFINITY else hard
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        return wanted
+    return _FILES_WITHOUT_LIMIT if soft == resource.RLIM_INFINITY else soft
 
 
 @lru_cache(maxsize=4096)

@@ -50,5 +50,9 @@ class LeaseExpired(CrawlwebError):
     """The lease ends before the fetch could: nothing was requested, the URL goes back."""
 
 
+class NoRoom(CrawlwebError):
+    """This worker had no memory, or no file, for a response: its server is not to blame, the URL goes back."""
+
+
 class ConnectionWasClosed(CrawlwebError):
     """A kept connection was closed by the server while a request went out: it may have been seen, and the URL goes back."""

@@ -15,7 +15,8 @@ from typing import Final, cast
 import httptools
 
 from crawlweb.decode import Decoder
-from crawlweb.errors import FetchError
+from crawlweb.errors import FetchError, NoRoom
+from crawlweb.in_flight import Body
 from crawlweb.records import boottime
 
 _BLANK_LINE: Final = re.compile(rb"\r?\n\r?\n")
@@ -78,12 +79,14 @@ class Head:
 class Exchange(asyncio.Protocol):
     """Reads the response as it comes; `done` resolves when nothing more will.
 
-    Afterwards either `error` is set, or `head`, `payload`, `body`, `truncated` and `flags` hold the response.
+    Afterwards either `error` is set, or `head`, `payload`, `body`, `truncated` and `flags` hold the response. `held`: its bytes, payload
+    and decoded, released by whoever is done with them; where it had to wait, no slowness is the server's.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, method: str, wanted: Callable[[Head], bool], caps: Caps) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, method: str, wanted: Callable[[Head], bool], caps: Caps, held: Body) -> None:
         self.done: asyncio.Future[None] = loop.create_future()
-        self.error: FetchError | None = None
+        self.held = held
+        self.error: FetchError | NoRoom | None = None
         self.head: Head | None = None
         self.truncated: str | None = None
         self.flags: list[str] = []
@@ -126,6 +129,7 @@ class Exchange(asyncio.Protocol):
         self.sent = boottime()
         self._transport.write(data)
         self._first_byte_timer = self._loop.call_later(self._caps.first_byte_s, self.expire)
+        self.held.begin(self._transport)
 
     def end(self, truncated: str | None = None, error: FetchError | None = None) -> None:
         """Closes the connection at once. Only the first call counts."""
@@ -134,6 +138,11 @@ class Exchange(asyncio.Protocol):
         self.finished = boottime()
         self._stop_timer()
         self.on_first_byte = _nothing  # whose it is has this exchange: the two, and all that hangs on them, would wait for the collector
+        self.held.received()
+        if self.held.has_waited and (truncated in ("time", "disconnect") or (error is not None and error.kind in ("timeout", "reset"))):
+            self.error = NoRoom("its response had to wait, and the time was over, or the server hung up")
+            self._abort()
+            return
         self.error = error
         self.truncated = truncated
         if self.head is not None:
@@ -141,7 +150,13 @@ class Exchange(asyncio.Protocol):
                 self.flags.append("bad_encoding")
             if truncated in ("length", "time", "disconnect"):
                 self.flags.append("truncated")
-        if self._transport is not None and not self._is_kept(self._transport):
+        if self._transport is None or not self._is_kept(self._transport):
+            self._abort()
+        elif not self.done.done():
+            self.done.set_result(None)
+
+    def _abort(self) -> None:
+        if self._transport is not None:
             self._transport.abort()
         if not self.done.done():
             self.done.set_result(None)
@@ -291,8 +306,11 @@ class Exchange(asyncio.Protocol):
         room_bytes = self._caps.body_bytes - len(self._buffer)
         kept = data[:room_bytes]
         self._buffer += kept
+        held_bytes = len(kept)
         if not self._decoder.identity:
             self._decoded.append(self._decoder.feed(kept))
+            held_bytes += len(self._decoded[-1])
+        self.held.add(held_bytes)
         if len(data) > room_bytes or self._decoder.full:
             self.end("length")
 

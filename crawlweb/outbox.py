@@ -6,6 +6,7 @@ Nothing here is waited for by a page: the scheduler puts things in, loops send t
 from __future__ import annotations
 
 import asyncio
+import mmap
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
@@ -51,7 +52,7 @@ class RecentKeys:
 
     def __init__(self, keys: int) -> None:
         self._sets = max(2, keys // WAYS)
-        self._table = bytearray(self._sets * SET_BYTES)
+        self._table = mmap.mmap(-1, self._sets * SET_BYTES)  # takes memory as it fills
         self._find = self._table.find
         empty = hash(bytes(16)) % self._sets
         stranger = next(key for n in range(1, 1000) if hash(key := n.to_bytes(16, "big")) % self._sets != empty)

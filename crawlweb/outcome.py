@@ -10,7 +10,7 @@ from urllib.parse import urljoin
 
 from .content import soft_404
 from .content.page import Wants, parse_page
-from .errors import ConnectionWasClosed, FetchError, LeaseExpired, StoreError, without_credentials
+from .errors import ConnectionWasClosed, FetchError, LeaseExpired, NoRoom, StoreError, without_credentials
 from .frontier.rows import (
     GOOD_PAGE,
     NORMAL,
@@ -60,7 +60,8 @@ class Sent:
 
     @classmethod
     def failed(cls, ended: float | None, error: BaseException) -> Sent:
-        return cls(ended, cut_s=CUT_S if isinstance(error, FetchError) and error.kind == "timeout" else 0.0)
+        is_cut = isinstance(error, NoRoom) or (isinstance(error, FetchError) and error.kind == "timeout")
+        return cls(ended, cut_s=CUT_S if is_cut and ended is not None else 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +174,8 @@ class Judge:
         lease = job.lease
         if isinstance(error, LeaseExpired):
             return Verdict(Outcome(lease, "l"), "leases/returned", is_last=False)
+        if isinstance(error, NoRoom):
+            return Verdict(Outcome(lease, "l", sent.ended, sent.latency_s), "in_flight/given_back", is_last=False)
         if isinstance(error, ConnectionWasClosed):
             return Verdict(Outcome(lease, "l", sent.ended), "keep_alive/lost", is_last=False)
         if isinstance(error, StoreError):

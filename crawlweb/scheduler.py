@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import logging
 import random
@@ -17,7 +18,7 @@ from scrapy.utils.defer import deferred_from_coro
 
 from .crawl import Crawl, Hooks
 from .default_settings import NAMES, Config, load
-from .download import resolver_of
+from .download import in_flight_of, raise_file_limit, resolver_of
 from .errors import ConfigError, FetchError, FrontierError
 from .frontier.rows import EXACT, NORMAL, UNCHECKED, Link, Outcome
 from .job import Job
@@ -45,7 +46,9 @@ logger = logging.getLogger(__name__)
 DOWNLOAD_SLOT = "crawlweb"  # one slot without a delay of its own: the frontier keeps hosts apart (addon.py gives it its settings)
 CONCURRENCY = 2000  # leases in hand where CONCURRENT_REQUESTS is 0, no bound
 LEASES_AHEAD = 64
+FILES_KEPT = 200  # for Redis, WARC, logs, look-ups, and leases ahead that turn into fetches
 MARGIN = 1.2  # times the download cap: a fetch is begun only if its lease lasts so long
+AT_ONCE = 16  # the engine takes requests until there is none: then other callbacks get their turn
 LOCAL_WAIT_S = 5.0  # a request that only another process can make waits so long before it is offered again
 LOCAL_TRIES = 5
 FRONTIER_ERROR = "frontier_error"
@@ -61,7 +64,9 @@ class Scheduler(BaseScheduler):
         self.crawler, self.config = crawler, config
         self.canonicalizer = Canonicalizer(config.tracking_parameters, max_url_chars=config.max_url_chars)
         self._timeout_s = settings.getfloat("DOWNLOAD_TIMEOUT")
-        self._capacity = (settings.getint("CONCURRENT_REQUESTS") or CONCURRENCY) + LEASES_AHEAD
+        self._capacity = (
+            _at_most(settings.getint("CONCURRENT_REQUESTS") or CONCURRENCY, raise_file_limit(), config.keep_alive_most) + LEASES_AHEAD
+        )
         self._redis_params = settings.getdict("REDIS_PARAMS")
         self._worker_id = secrets.token_hex(4)
         self._local = LocalRequests(self._worker_id)
@@ -80,8 +85,11 @@ class Scheduler(BaseScheduler):
         self._inc_value = crawler.stats.inc_value
         self._probes = Probes(config.probe_days)
         self._resolver = resolver_of(crawler)
+        self._in_flight = in_flight_of(crawler)
+        self._in_flight.on_room = self._wake
         self._ip_exceptions = Exceptions(config.ip_delay_except)
         self._counted: dict[str, int] = {}  # of others' counters, in the stats
+        self._given = 0  # requests in this turn of the loop
         self._reason: str | None = None
         self._warned_local = False
         if config.lease_s < 3 * self._timeout_s:
@@ -117,7 +125,17 @@ class Scheduler(BaseScheduler):
             arguments,
             self._worker_id,
             self.canonicalizer,
-            Hooks(self._wake, self._ended, self.count, self.gauge, self._starting, self._address_of, self._local.drop, self._stats),
+            Hooks(
+                self._wake,
+                self._ended,
+                self.count,
+                self.gauge,
+                self._starting,
+                self._address_of,
+                self._local.drop,
+                self._stats,
+                self._has_room,
+            ),
             settings.get("USER_AGENT") or "",
         )
         try:
@@ -146,6 +164,9 @@ class Scheduler(BaseScheduler):
         self.count("links/invalid", self._rise("invalid", self.canonicalizer.invalid))
         self.count("links/repeated", self._rise("repeated", self.canonicalizer.repeated))
         stats.set_value("crawlweb/redis/calls", self.crawl.frontier.calls)
+        self.count("in_flight/waits", self._rise("in_flight", self._in_flight.waits))
+        stats.set_value("crawlweb/in_flight/bytes", self._in_flight.bytes)
+        stats.set_value("crawlweb/in_flight/bytes_most", self._in_flight.most_bytes)
         return summed(stats.get_stats())
 
     def _rise(self, counter: str, value: int) -> int:
@@ -182,6 +203,9 @@ class Scheduler(BaseScheduler):
             return ""
         return "" if self.crawl.frontier.limits.ip_delay_s == 0 or self._ip_exceptions.contains(ip) else ip
 
+    def _has_room(self) -> bool:
+        return self._in_flight.has_room
+
     def _starting(self) -> bool:
         return getattr(self.crawler.engine, "_start", None) is not None
 
@@ -210,7 +234,7 @@ class Scheduler(BaseScheduler):
         return self._reason
 
     def next_request(self) -> Request | None:
-        while (job := self.crawl.worker.next_job()) is not None:
+        while self._given < AT_ONCE and (job := self.crawl.worker.next_job()) is not None:
             try:
                 request = self._request(job)
             except ValueError as e:
@@ -220,8 +244,16 @@ class Scheduler(BaseScheduler):
                 continue
             if request is not None:
                 self._jobs[request] = job
+                if not self._given:
+                    asyncio.get_running_loop().call_soon(self._next_turn)
+                self._given += 1
                 return request
         return None
+
+    def _next_turn(self) -> None:
+        given, self._given = self._given, 0
+        if given == AT_ONCE:
+            self._wake()
 
     def enqueue_request(self, request: Request) -> bool:
         """A request that we gave out comes back unfetched, or a new one is put into the frontier. Never raises."""
@@ -367,6 +399,8 @@ class Scheduler(BaseScheduler):
         self.crawl.worker.outbox.hold(self._jobs[request].ticket, work, lambda: None)
 
     def _finished(self, request: Request) -> None:
+        if held := request.meta.pop("crawlweb_held", None):
+            held.release()
         job = self._jobs.pop(request, None)
         if job is None:
             return
@@ -384,6 +418,21 @@ class Scheduler(BaseScheduler):
         if job.lease.entry.request and verdict.outcome.way in "dx" and verdict.link is None:
             self._local.drop(job.lease.entry.request)
         self.crawl.worker.finish(job, verdict.outcome)
+
+
+def _at_most(fetches: int, files: int, connections: int) -> int:
+    """How many fetches there may be at a time: each takes a file, as do connections that are kept."""
+    fewer = max(1, files - FILES_KEPT - connections)
+    if fetches <= fewer:
+        return fetches
+    logger.warning(
+        "CONCURRENT_REQUESTS=%d: this process may open %d files (ulimit -n, or LimitNOFILE= of its service), so there are %d fetches at a "
+        "time at most",
+        fetches,
+        files,
+        fewer,
+    )
+    return fewer
 
 
 def header_of(response: Response, name: str) -> str | None:

@@ -58,6 +58,10 @@ STATS = {
     "crawlweb/robots/disallowed": "URLs that robots.txt disallows",
     "crawlweb/errors/<kind>": "failures by kind (policy/retry.py)",
     "crawlweb/dead": "URLs that became dead letters when this worker completed them (not: of dead hosts, of expired leases)",
+    "crawlweb/in_flight/bytes": "bytes of bodies in transfer, or whose page is not finished (`CRAWLWEB_BYTES_IN_FLIGHT`)",
+    "crawlweb/in_flight/bytes_most": "the most that this was",
+    "crawlweb/in_flight/waits": "times that a body in transfer had to wait for others",
+    "crawlweb/in_flight/given_back": "leases given back since this worker had no room for their response, or no file for a connection",
     "crawlweb/truncated/<why>": "bodies cut: length, time, disconnect",
     "crawlweb/wrong_type": "responses whose type is not wanted",
     "crawlweb/quarantined": "entries in Redis that are not ours",
@@ -101,6 +105,7 @@ STATS = {
 # States, not counters; or what several workers may count.
 NOT_SUMMED = {name for name in STATS if name.startswith("crawlweb/memory/")} - {"crawlweb/memory/pauses", "crawlweb/memory/paused_s"}
 NOT_SUMMED |= {f"crawlweb/{name}" for name in ("hosts", "links/cache_rate", "workers", "partitions")}
+NOT_SUMMED |= {"crawlweb/in_flight/bytes", "crawlweb/in_flight/bytes_most"}
 NOT_SUMMED |= {"crawlweb/redis/calls_per_s", "crawlweb/redis/calls_per_s_most"}
 
 

@@ -54,7 +54,8 @@ SHOWN_S = 0.005  # the time to look at what comes next on a host that disallows 
 class Worker:
     """`capacity`: leases in hand at a time. `address_of`: of a host name, '' where no clock of its address is in force. `wake` is called
     when `next_job` may have something, `ended` when the crawl is over (why); `starting`: is the spider still giving start requests?
-    `dropped`: a request will not come back; `stuck_s`: the lease of a page that the engine has for so long is not renewed any more."""
+    `has_room`: for one fetch more; where not, `wake` is called when there is. `dropped`: a request will not come back; `stuck_s`: the lease
+    of a page that the engine has for so long is not renewed any more."""
 
     def __init__(
         self,
@@ -71,6 +72,7 @@ class Worker:
         count: Callable[..., None],
         url_key: Callable[[str], bytes],
         starting: Callable[[], bool] = lambda: False,
+        has_room: Callable[[], bool] = lambda: True,
         dropped: Callable[[dict[str, object]], None] = lambda _: None,
         address_of: Callable[[str], Awaitable[str]] | None = None,
         crawl_delay_cap_s: float = robots.CRAWL_DELAY_CAP_S,
@@ -95,7 +97,7 @@ class Worker:
         self._capacity, self._fetch_s, self._once = capacity, fetch_s, once
         self._free_least = max(1, min(FREE_LEAST, capacity // 4))
         self.limit = None if max_pages is None else PageLimit(meta, max_pages, url_key, self.run)
-        self._wake, self._ended, self._count, self._starting = wake, ended, count, starting
+        self._wake, self._ended, self._count, self._starting, self._has_room = wake, ended, count, starting, has_room
         self._address_of = address_of
         self.rulebook = Rulebook(frontier, count, crawl_delay_cap_s)
         self._turns = IpTurns(frontier, self._turn_came, self._turn_refused)
@@ -169,6 +171,8 @@ class Worker:
             return None
         if self.outbox.waiting > LINKS_WAITING:
             self._wake_in(POLL_MAX_S / 10)
+            return None
+        if not self._has_room():
             return None
         now = boottime()
         while self._jobs and self._jobs[0][0] <= now:
@@ -258,7 +262,7 @@ class Worker:
             if self.limit is not None:
                 await self.limit.room()
             rota.asked.clear()
-            free = self._capacity - len(self.in_hand)
+            free = self._capacity - len(self.in_hand) if self._has_room() else 0
             if self._jobs and free < self._free_least:
                 free = 0
             if self.limit is not None:

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SCRAPY = ("scrapy", "twisted", "itemadapter", "parsel", "w3lib", "itemloaders")
 BASE = ("crawlweb.records", "crawlweb.errors", "crawlweb.stats", "crawlweb.default_settings")
 ROOMS = ("crawlweb.policy", "crawlweb.content", "crawlweb.store", "crawlweb.frontier")
-WIRE = ("crawlweb.dns", "crawlweb.decode", "crawlweb.exchange")
+WIRE = ("crawlweb.dns", "crawlweb.decode", "crawlweb.exchange", "crawlweb.in_flight")
 MIDDLE = tuple(
     f"crawlweb.{name}"
     for name in (

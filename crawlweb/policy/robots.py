@@ -28,6 +28,7 @@ CRAWL_DELAY_CAP_S = 60.0
 MAX_SITEMAPS = 1_000
 MAX_SITEMAP_CHARS = 2_083
 RULES_BYTES, PATTERNS_BYTES, PATTERN_BYTES, WILDCARD_BYTES = 200, 450, 110, 200  # of memory, without their characters
+FEW_HEADS = 8
 MAX_WILDCARD_CHARS = 32 * 1024
 
 REDIRECTS = frozenset((301, 302, 303, 307, 308))
@@ -150,9 +151,10 @@ class Rules:
     def __init__(self, answer: Answer, delay_cap_s: float = CRAWL_DELAY_CAP_S, *, token: str = PRODUCT_TOKEN, base: str = "") -> None:
         everybody, ours, sitemaps = _read(answer.body if answer.decision == "rules" else b"", token.lower())
         group = ours if ours.named else everybody
-        allow, disallow = map(_spelt, group.allow + _folders(group.allow)), (_plain(_spelt(pattern)) for pattern in group.disallow)
-        self._allow = _Patterns(allow, broaden=False) if group.allow else _NO_PATTERNS
-        self._disallow = _Patterns(disallow, broaden=True) if group.disallow else _NO_PATTERNS
+        self._allow = self._disallow = _NO_PATTERNS
+        if group.disallow:  # without, all is allowed
+            self._allow = _Patterns(map(_spelt, group.allow + _folders(group.allow)), broaden=False) if group.allow else _NO_PATTERNS
+            self._disallow = _Patterns((_plain(_spelt(pattern)) for pattern in group.disallow), broaden=True)
         self.crawl_delay_s = None if group.delay_s is None else min(group.delay_s, delay_cap_s)
         self.sitemaps = _absolute(sitemaps, base)
 
@@ -303,12 +305,13 @@ class _Patterns:
 
     Looking a path up costs a look-up for each different length of heads, and one search for each wildcard pattern with its head.
     At most MAX_WILDCARD_CHARS of those are kept (real files: 26 KB at most); of more, the head alone forbids (`broaden`), nothing allows.
+    A worker keeps the rules of 20,000 origins, so what is small is kept in tuples, which the garbage collector does not visit.
     """
 
     __slots__ = ("_heads", "_lengths", "_wild", "size_bytes")
 
     def __init__(self, patterns: Iterable[str], *, broaden: bool) -> None:
-        self._heads: set[str] = set()
+        heads: set[str] = set()
         self._wild: dict[str, list[tuple[int, list[str], str | None, bool]]] = {}
         self.size_bytes, wildcard_chars = PATTERNS_BYTES, 0
         for pattern in dict.fromkeys(patterns):
@@ -316,7 +319,7 @@ class _Patterns:
             end = pattern.endswith("$")
             head, *parts = (pattern[:-1] if end else pattern).replace("$", "%24").split("*")
             if not parts and not end:
-                self._heads.add(head)
+                heads.add(head)
                 continue
             wildcard_chars += len(pattern)
             if wildcard_chars <= MAX_WILDCARD_CHARS:
@@ -324,10 +327,11 @@ class _Patterns:
                 last = parts.pop() if parts else None
                 self._wild.setdefault(head, []).append((len(pattern), [part for part in parts if part], last, end))
             elif broaden:
-                self._heads.add(head or "/")
+                heads.add(head or "/")
         for wild in self._wild.values():
             wild.sort(key=lambda one: -one[0])
-        self._lengths = sorted({len(head) for head in (*self._heads, *self._wild)})
+        self._heads: tuple[str, ...] | frozenset[str] = tuple(heads) if len(heads) <= FEW_HEADS else frozenset(heads)
+        self._lengths = tuple(sorted({len(head) for head in (*heads, *self._wild)}))
 
     def __bool__(self) -> bool:
         return bool(self._lengths)

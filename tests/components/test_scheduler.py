@@ -21,15 +21,16 @@ from scrapy.utils.reactor import CallLaterOnce
 from scrapy.utils.test import get_crawler
 from twisted.python.failure import Failure
 
-from crawlweb.errors import FetchError, LeaseExpired, StoreError
+from crawlweb.errors import FetchError, LeaseExpired, NoRoom, StoreError
 from crawlweb.frontier.frontier import Frontier
 from crawlweb.frontier.rows import KeptNow, Limits, Link, Outcome
+from crawlweb.in_flight import Body
 from crawlweb.outcome import Sent
 from crawlweb.policy import robots
 from crawlweb.policy.canonical import url_key
 from crawlweb.policy.hosts import host_of
 from crawlweb.records import Entry, boottime
-from crawlweb.scheduler import DOWNLOAD_SLOT, Scheduler
+from crawlweb.scheduler import DOWNLOAD_SLOT, Scheduler, _at_most
 from crawlweb.seeds import SpiderArguments
 from tests.web.names import NameServer
 from tests.web.sites import Site, Tree
@@ -312,6 +313,49 @@ def test_a_page_beyond_max_pages_is_neither_stored_nor_shown(redis_url: str, tmp
 
     desk = run(redis_url, tmp_path, work, arguments=SpiderArguments(max_pages=1))
     assert desk.stat("pages/over_limit") == 1
+
+
+def test_no_fetch_is_begun_over_the_cap_on_bytes_in_flight(redis_url: str, tmp_path: Path) -> None:
+    async def work(desk: Desk) -> None:
+        await desk.keep("https://a.org", ALLOW)
+        await desk.keep("https://b.org", ALLOW)
+        desk.put("https://a.org/x")
+        request = await desk.request()
+        held = request.meta["crawlweb_held"] = Body(desk.scheduler._in_flight)
+        held.begin(asyncio.Transport())
+        held.add(1000)
+        held.received()
+        assert desk.scheduler.next_request() is None
+        desk.put("https://b.org/x")
+        await until(lambda: not desk.scheduler.crawl.worker.outbox.unsent)
+        assert desk.scheduler.next_request() is None
+        before = desk.wakes
+        desk.slot.remove_request(request)
+        assert (await desk.request()).url == "https://b.org/x"
+        assert desk.wakes > before
+
+    run(redis_url, tmp_path, work, CRAWLWEB_BYTES_IN_FLIGHT=1000)
+
+
+@pytest.mark.parametrize(
+    ("fetches", "files", "at_most"), [(2000, 65_536, 2000), (2000, 1024, 568), (500, 1024, 500), (2000, 300, 1)], ids=str
+)
+def test_there_are_no_more_fetches_at_a_time_than_files(fetches: int, files: int, at_most: int, caplog: pytest.LogCaptureFixture) -> None:
+    assert _at_most(fetches, files, 256) == at_most
+    assert len(caplog.records) == (at_most < fetches)
+    assert all("ulimit -n" in record.message for record in caplog.records)
+
+
+def test_a_response_that_had_no_room_is_nobody_s_failure(redis_url: str, tmp_path: Path) -> None:
+    async def work(desk: Desk) -> None:
+        await desk.keep("https://a.org", ALLOW)
+        desk.put("https://a.org/x")
+        assert not desk.fail(await desk.request(), NoRoom("full"), Sent.failed(boottime(), NoRoom("full")))
+        job = desk.scheduler.job_of(await desk.request())
+        assert job
+        assert job.lease.entry.failures == 0
+
+    assert run(redis_url, tmp_path, work).stat("in_flight/given_back") == 1
 
 
 @pytest.mark.parametrize("error", [LeaseExpired("too short"), None], ids=["expired", "given back"])
