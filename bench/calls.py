@@ -81,10 +81,10 @@ def module_of(file: str) -> str:
     """`crawlweb.frontier` of a file of ours, `scrapy`, `twisted`, `asyncio` of others'."""
     path = Path(file)
     parts = path.with_suffix("").parts
-    if path.is_relative_to(ROOT):
-        parts = path.relative_to(ROOT).with_suffix("").parts
-    elif "site-packages" in parts:
+    if "site-packages" in parts:
         parts = parts[parts.index("site-packages") + 1 :]
+    elif path.is_relative_to(ROOT):
+        parts = path.relative_to(ROOT).with_suffix("").parts
     else:  # the standard library; `<frozen importlib>` and the like
         at = next((i for i, part in enumerate(parts) if part.startswith("python3.")), -1)
         parts = parts[at + 1 :]
@@ -93,7 +93,7 @@ def module_of(file: str) -> str:
 
 def run(name: str, options: argparse.Namespace) -> dict[str, Counter[str]]:
     """Calls of a crawl: module → function → number. RuntimeError, with the end of its log, if it ended before."""
-    from bench.throughput import CRAWLERS
+    from bench.crawlers import CRAWLERS, Start
     from tests.web import WebProcess
 
     site = f"links:count={options.hosts},pages=100000,links={options.links},page_bytes={options.page_bytes}"
@@ -107,17 +107,13 @@ def run(name: str, options: argparse.Namespace) -> dict[str, Counter[str]]:
             "BENCH_CALLS_FILE": found,
             "BENCH_WARM_UP": options.warm_up,
             "BENCH_REQUESTS": options.requests,
-            "CONCURRENT_REQUESTS": options.concurrency,
             "CLOSESPIDER_TIMEOUT": options.timeout_s,
-            "LOG_LEVEL": "INFO",
         }
         path = os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))
         with log.open("wb") as output:
             subprocess.run(
                 [
-                    sys.executable,
-                    *("-m", "scrapy"),
-                    *crawler.command(web, seeds, folder),
+                    *crawler.command(Start(web, seeds, folder, "", options.concurrency)),
                     *(part for key, value in settings.items() for part in ("-s", f"{key}={value}")),
                     *(part for setting in options.set for part in ("-s", setting)),
                 ],

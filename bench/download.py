@@ -141,7 +141,7 @@ async def reads(get: Get, url: str) -> bool:
 
 
 async def main(ports: list[int], fetches: int, rounds: int) -> None:
-    handler = DownloadHandler(get_crawler(Spider, {"CRAWLWEB_ALLOW_PRIVATE_IPS": True}))
+    handler = DownloadHandler(get_crawler(Spider, {"CRAWLWEB_ALLOW_PRIVATE_IPS": True, "CRAWLWEB_KEEP_ALIVE_S": 0}))
     connector = aiohttp.TCPConnector(force_close=True, limit=0)
     session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar(), max_field_size=65_536)
     clients = {"crawlweb": ours(handler), "aiohttp": aiohttps(session)}

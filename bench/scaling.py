@@ -31,7 +31,7 @@ sys.path.insert(0, str(ROOT))
 
 import redis  # noqa: E402
 
-from bench.throughput import cpu_s, machine  # noqa: E402
+from bench.processes import cpu_s, machine  # noqa: E402
 from crawlweb.frontier.keys import partition_prefix  # noqa: E402
 from crawlweb.frontier.server import find_binary  # noqa: E402
 from tests.conftest import serving  # noqa: E402

@@ -23,6 +23,7 @@ from .records import Fingerprint, Page, Target
 Kind = Literal["html", "feed", "text", "other"]
 
 
+NO_REL = ("",)
 NO_FINGERPRINT = Fingerprint(b"")
 
 
@@ -95,7 +96,7 @@ class Analyst:
         recipe, canonicalizer = self._recipe, self.canonicalizer
         page = self._read(task)
         invalid, repeated = canonicalizer.invalid, canonicalizer.repeated
-        marked = {href for href, anchor in page.anchors.items() if all(map(link_is_nofollow, anchor.rels))}
+        marked = {href for href, anchor in page.anchors.items() if anchor.rels != NO_REL and all(map(link_is_nofollow, anchor.rels))}
         follow = canonicalizer.links([href for href in page.hrefs if href not in marked], page.base_url, page.encoding)
         others: list[tuple[str, Target]] = []
         if marked:

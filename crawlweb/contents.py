@@ -108,7 +108,8 @@ class Contents:
             duplicates = await asyncio.to_thread(
                 partial(Duplicates.of, config, frontier, records, url_key, spawn, tick_s=tick_s, votes_least=VOTES_LEAST)
             )
-        return cls(frontier, canonicalizer, Parsers(recipe_of(config), canonicalizer, config.parsers), duplicates, config, count)
+        parsers = Parsers(recipe_of(config), canonicalizer, config.parsers, config.inline_bytes)
+        return cls(frontier, canonicalizer, parsers, duplicates, config, count)
 
     async def close(self) -> None:
         await self._parsers.close()
@@ -200,7 +201,7 @@ class Contents:
             near_duplicate_of=Earlier(twin.duplicate_of) if twin.kind == "near" and not self.config.store_duplicates else None,
         )
 
-    def outcome(self, content: Content, outcome: Outcome, fetch: Fetch, warc: WarcRef, headers: Headers) -> Outcome:
+    def outcome(self, content: Content, outcome: Outcome, fetch: Fetch, warc: WarcRef | None, headers: Headers) -> Outcome:
         """The outcome of a page, with what is kept and published of it."""
         analysis, twin, before = content.analysis, content.twin, content.before
         content_hash, simhash = _content_hash(analysis), analysis.fingerprint.simhash

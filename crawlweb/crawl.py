@@ -71,7 +71,7 @@ class Crawl:
     frontier: Frontier
     meta: Meta
     worker: Worker
-    store: WarcWriter
+    store: WarcWriter | None  # None: no WARC files are written
     contents: Contents
     uploader: Uploader | None
 
@@ -206,7 +206,8 @@ class Crawl:
     async def close(self) -> None:
         await self.worker.close()
         await self.contents.close()
-        await self.store.close()
+        if self.store:
+            await self.store.close()
         if self.uploader:
             await asyncio.to_thread(self.uploader.close)
         await self.accounts.close()
@@ -265,6 +266,9 @@ class Crawl:
 
     async def _open_store(self) -> None:
         folder, config = self.folder / "warc", self.config
+        self.store = self.uploader = None
+        if not config.warc:
+            return
         try:
             for done in await asyncio.to_thread(repair, folder):
                 logger.info("finished the WARC file of a worker that died: %s", done)

@@ -102,6 +102,13 @@ class Config:
     first_byte_s: float = _row(
         10.0, "an answer begins so soon after its request, or there is none; DOWNLOAD_TIMEOUT is for the whole", unit="s", low=0.1
     )
+    keep_alive_s: float = _row(
+        4.0,
+        "a connection waits so long for the host's next request, if that may come by then; 0: each is closed after its answer",
+        unit="s",
+        low=0,
+    )
+    keep_alive_most: int = _row(256, "connections that wait at once; up to 125 kB each (TLS)", low=0)
     max_redirects: int = _row(5, "redirects followed in a row", low=0)
     near: tuple[str, ...] = _row(
         ("minhash",),
@@ -136,7 +143,13 @@ class Config:
     versions: str = _row(
         "latest", "`latest`: a record knows the last version of its page; `all`: the 16 before it, too", choices=("latest", "all")
     )
-    parsers: int = _row(1, "processes that pages over 256 KB, and those that may have killed a worker, are analysed in", low=1)
+    parsers: int = _row(1, "processes that larger pages, and those that may have killed a worker, are analysed in", low=1)
+    inline_bytes: int = _row(
+        262_144,
+        "pages up to this are analysed on the event loop, others in those processes; 0: all are, for a fifth more CPU, but of other cores",
+        unit="B",
+        low=0,
+    )
     probe_days: float = _row(
         30.0,
         "a host with 20 pages, of which no page of status 404 is known, is asked for a path that cannot be there, once in so many days; "
@@ -149,6 +162,7 @@ class Config:
     referrer: bool = _row(True, "keep each URL's referrer in the frontier (about 20 to 60 B a pending URL)")
     contact: str = _row("", "URL or e-mail address of the operator, sent with the user agent; without it the start warns")
     from_email: str = _row("", "e-mail address, sent as `From` with each request; empty: none", name="CRAWLWEB_FROM")
+    warc: bool = _row(True, "keep every response in WARC files; else a crawl leaves only its items, records and events")
     warc_max_bytes: int = _row(1_000_000_000, "a WARC file is closed at this size", unit="B", low=1000)
     warc_upload: str = _row(
         "",

@@ -28,9 +28,10 @@ from scrapy.responsetypes import responsetypes
 from scrapy.utils.httpobj import urlparse_cached
 
 from crawlweb import default_settings
+from crawlweb.connections import Connections, Peer, keeps_s
 from crawlweb.decode import ACCEPT_ENCODING
 from crawlweb.dns import Address, Resolver, is_public
-from crawlweb.errors import FetchError, LeaseExpired
+from crawlweb.errors import ConnectionWasClosed, FetchError, LeaseExpired
 from crawlweb.exchange import Caps, Exchange, Head
 from crawlweb.records import Fetch, boottime
 
@@ -87,6 +88,9 @@ class DownloadHandler:
         self.from_email = config.from_email
         self._content_types = frozenset(name.lower().encode() for name in config.content_types)
         self.resolver = resolver_of(crawler)
+        self.connections = Connections(config.keep_alive_s, config.keep_alive_most)
+        self._min_delay_s, self._latency_factor = config.min_delay_s, config.latency_factor
+        self._stats = crawler.stats
         self._tls: ssl.SSLContext | None = None
         self._lag: LoopLag | None = None
         raise_file_limit()
@@ -96,6 +100,7 @@ class DownloadHandler:
         return cls(crawler)
 
     async def close(self) -> None:
+        self.connections.close()
         await self.resolver.close()
 
     async def download_request(self, request: Request) -> Response:
@@ -130,6 +135,21 @@ class DownloadHandler:
 
         return Exchange(asyncio.get_running_loop(), request.method, wanted, self._caps)
 
+    def will_keep(self, peer: Peer) -> bool:
+        """The host may be asked again before a connection that is kept is closed."""
+        return self._min_delay_s <= self.connections.most_s and self.connections.wants(peer)
+
+    def keep(self, peer: Peer, head: Head, transport: asyncio.Transport, latency_s: float | None) -> bool:
+        """Takes over a connection if the host's next turn comes while its server keeps it."""
+        for_s = keeps_s(head, self.connections.most_s)
+        if for_s == 0 or for_s < max(self._min_delay_s, (latency_s or 0.0) * self._latency_factor):
+            return False
+        return self.connections.keep(peer, transport, for_s)
+
+    def count_reused(self) -> None:
+        if self._stats is not None:
+            self._stats.inc_value("crawlweb/keep_alive/reused")
+
     def tls(self) -> ssl.SSLContext:
         if self._tls is None:
             self._tls = _tls_context(self._verify_certificates)
@@ -153,6 +173,8 @@ class _Attempt:
         self._request_head = b""
         self._fetched_at = 0.0
         self._latency_s: float | None = None
+        self._peer: Peer | None = None
+        self._is_reused = False
         self._timed_out = False
 
     async def response(self) -> Response:
@@ -178,6 +200,9 @@ class _Attempt:
         finally:
             timer.cancel()
         if self.exchange.error is not None:
+            if self._is_reused and self._peer is not None and self.exchange.first_byte is None and self.exchange.error.kind == "reset":
+                self._handler.connections.distrust(self._peer)
+                raise ConnectionWasClosed(str(self.exchange.error))
             raise self.exchange.error
         assert self.exchange.first_byte is not None
         self._request.meta["download_latency"] = self.exchange.first_byte - begun
@@ -199,7 +224,7 @@ class _Attempt:
         self.address = self._address_given() or await self._handler.resolver.resolve(url.hostname)
         self._check_time(until, deadline)
         await self._connect(url, self.address, until)
-        self._request_head = request_head(self._request, url, self._handler.from_email)
+        self._request_head = request_head(self._request, url, self._handler.from_email, closes=self.exchange.keep is None)
         data = self._request_head + self._request.body
         self.exchange.on_first_byte = self._take_latency
         self._fetched_at = time.time()
@@ -226,6 +251,8 @@ class _Attempt:
         handshake_s = max(0.001, _HANDSHAKE_SHARE * (until - boottime())) if tls else None
         try:
             port = _PORTS[url.scheme] if url.port is None else url.port
+            if self._has_kept(Peer(address.ip, port, url.hostname or "", name or "")):
+                return
             await asyncio.get_running_loop().create_connection(
                 lambda: self.exchange,
                 address.ip,
@@ -243,6 +270,25 @@ class _Attempt:
             raise FetchError("tls", str(error)) from error
         except OSError as error:
             raise FetchError("connect_timeout" if error.errno == errno.ETIMEDOUT else "connect_failed", str(error)) from error
+
+    def _has_kept(self, peer: Peer) -> bool:
+        """Takes a connection that was kept; tells the exchange whether its own is to be kept, whichever it is."""
+        if self._request.method != "GET" or not self._handler.will_keep(peer):
+            return False
+        self._peer = peer
+        self.exchange.keep = self._keep
+        transport = self._handler.connections.take(peer)
+        if transport is None:
+            return False
+        self._is_reused = True
+        transport.set_protocol(self.exchange)
+        self.exchange.connection_made(transport)
+        self._handler.count_reused()
+        return True
+
+    def _keep(self, head: Head, transport: asyncio.Transport) -> bool:
+        assert self._peer is not None
+        return self._handler.keep(self._peer, head, transport, self._latency_s)
 
     def _check_time(self, until: float, deadline: float | None) -> None:
         """A process that was stopped or suspended meanwhile sends nothing."""
@@ -330,7 +376,7 @@ class LoopLag:
         self._schedule()
 
 
-def request_head(request: Request, url: ParseResult, from_email: str = "") -> bytes:
+def request_head(request: Request, url: ParseResult, from_email: str = "", closes: bool = True) -> bytes:
     """Request line and headers. The URL goes out as it stands, without fragment and credentials, as does `Referer` (RFC 9110 §10.1.3)."""
     match = _TARGET.match(request.url)
     target = _NOT_IN_TARGET.sub(lambda found: quote(found[0]), match[1] if match else "")
@@ -354,7 +400,7 @@ def request_head(request: Request, url: ParseResult, from_email: str = "") -> by
         lines.append(b"Accept-Encoding: " + ACCEPT_ENCODING)
     if request.body or request.method in ("POST", "PUT", "PATCH"):
         lines.append(b"Content-Length: %d" % len(request.body))
-    lines.append(b"Connection: close")
+    lines.append(b"Connection: close" if closes else b"Connection: keep-alive")
     return b"\r\n".join(lines) + b"\r\n\r\n"
 
 

@@ -48,3 +48,7 @@ class FetchError(CrawlwebError):
 
 class LeaseExpired(CrawlwebError):
     """The lease ends before the fetch could: nothing was requested, the URL goes back."""
+
+
+class ConnectionWasClosed(CrawlwebError):
+    """A kept connection was closed by the server while a request went out: it may have been seen, and the URL goes back."""

@@ -1,4 +1,4 @@
-"""One HTTP/1.1 request and its response over one connection that is closed at the end: nothing is ever sent twice.
+"""One HTTP/1.1 request and its response over one connection, closed at the end unless someone keeps it: nothing is ever sent twice.
 
 The head is split here, as leniently as browsers do (bare LF, folded lines, lines without a colon, any bytes in values,
 no reason phrase), because it is kept as received anyway; chunked bodies are undone by llhttp.
@@ -91,6 +91,8 @@ class Exchange(asyncio.Protocol):
         self.first_byte: float | None = None
         self.finished: float | None = None
         self.on_first_byte: Callable[[], None] = _nothing
+        self.keep: Callable[[Head, asyncio.Transport], bool] | None = None
+        """Takes over the connection after a whole answer, or refuses; None: it is closed."""
         self._loop = loop
         self._method = method
         self._wanted = wanted
@@ -101,6 +103,7 @@ class Exchange(asyncio.Protocol):
         self._interim_bytes = 0  # heads of 1xx answers
         self._wire_bytes = 0
         self._remaining_bytes: int | None = None
+        self._is_delimited = False  # the answer's last byte has come, and nothing after it
         self._chunks: httptools.HttpResponseParser | None = None
         self._unchunked = bytearray()  # of one read: chunks may be a byte long
         self._decoder = _IDENTITY
@@ -138,10 +141,15 @@ class Exchange(asyncio.Protocol):
                 self.flags.append("bad_encoding")
             if truncated in ("length", "time", "disconnect"):
                 self.flags.append("truncated")
-        if self._transport is not None:
+        if self._transport is not None and not self._is_kept(self._transport):
             self._transport.abort()
         if not self.done.done():
             self.done.set_result(None)
+
+    def _is_kept(self, transport: asyncio.Transport) -> bool:
+        if not self._is_delimited or self.keep is None or self.head is None or self.error or self.truncated or transport.is_closing():
+            return False
+        return self.keep(self.head, transport)
 
     def expire(self) -> None:
         """The time is over: what came is kept, once the head came."""
@@ -210,6 +218,7 @@ class Exchange(asyncio.Protocol):
             searched_bytes = 0
         rest = bytes(buffer)
         buffer.clear()
+        self._is_delimited = not rest  # where the head ends the answer
         self._begin_body(head)
         return rest
 
@@ -242,6 +251,7 @@ class Exchange(asyncio.Protocol):
     def _read_body(self, data: bytes) -> None:
         self._wire_bytes += len(data)
         if self._chunks is not None:
+            self._is_delimited = data.endswith(b"\n\r\n")
             try:
                 self._chunks.feed_data(data)
                 self._keep_unchunked()
@@ -251,6 +261,7 @@ class Exchange(asyncio.Protocol):
         elif self._remaining_bytes is None:
             self._keep(data)
         else:
+            self._is_delimited = len(data) == self._remaining_bytes
             data = data[: self._remaining_bytes]
             self._remaining_bytes -= len(data)
             self._keep(data)

@@ -10,7 +10,7 @@ from urllib.parse import urljoin
 
 from .content import soft_404
 from .content.page import Wants, parse_page
-from .errors import FetchError, LeaseExpired, StoreError, without_credentials
+from .errors import ConnectionWasClosed, FetchError, LeaseExpired, StoreError, without_credentials
 from .frontier.rows import (
     GOOD_PAGE,
     NORMAL,
@@ -173,6 +173,8 @@ class Judge:
         lease = job.lease
         if isinstance(error, LeaseExpired):
             return Verdict(Outcome(lease, "l"), "leases/returned", is_last=False)
+        if isinstance(error, ConnectionWasClosed):
+            return Verdict(Outcome(lease, "l", sent.ended), "keep_alive/lost", is_last=False)
         if isinstance(error, StoreError):
             return Verdict(Outcome(lease, "w", sent.ended, sent.latency_s, STORE_FULL_WAIT_S), "errors/store", is_last=False)
         kind = "no_outcome" if error is None else error.kind if isinstance(error, FetchError) else "error"

@@ -13,9 +13,9 @@ import queue
 import resource
 import signal
 import socket
+import struct
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -29,7 +29,7 @@ from .errors import FetchError
 from .policy.canonical import Canonicalizer
 from .records import Anchor, Target
 
-LARGE_BYTES = 256 * 1024  # a larger page takes the loop longer than 20 ms (bench/stages.py)
+INLINE_BYTES = 256 * 1024  # a larger page takes the loop longer than 20 ms (bench/stages.py)
 PARSE_MOST_S = 30.0
 MEMORY_BYTES = 4 << 30  # address space of a process; the tree of a hostile page is 80 times its size
 TASKS_MOST = 1000  # then a process is replaced: what a parser leaks ends with it
@@ -47,35 +47,33 @@ class _Process:
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         self._process = subprocess.Popen([sys.executable, "-c", code], pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, env=env)
         theirs.close()
-        self._pipe = Connection(ours.detach())
+        self._socket, self._pipe = ours, Connection(os.dup(ours.fileno()))
         self._pipe.send(recipe)
         self.tasks = 0
 
     def analyse(self, task: Task, most_s: float) -> tuple[Analysis, _Links] | FetchError:
-        """FetchError: raised there. EOFError or OSError: it died, or was ended after `most_s`."""
+        """FetchError: raised there. EOFError or OSError: it died, or said nothing for `most_s`."""
         self.tasks += 1
-        watch = threading.Timer(most_s, self._process.kill)
-        watch.daemon = True
-        watch.start()
-        try:
-            self._pipe.send(task)
-            answer: tuple[Analysis, _Links] | FetchError = self._pipe.recv()
-            return answer
-        finally:
-            watch.cancel()
+        wait = struct.pack("ll", int(most_s), int(most_s % 1 * 1e6))
+        for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
+            self._socket.setsockopt(socket.SOL_SOCKET, option, wait)
+        self._pipe.send(task)
+        answer: tuple[Analysis, _Links] | FetchError = self._pipe.recv()
+        return answer
 
     def end(self) -> int:
         """Its exit code."""
         self._process.kill()
         self._pipe.close()
+        self._socket.close()
         return self._process.wait()
 
 
 class Parsers:
-    """Processes start when the first page needs one."""
+    """Processes start when the first page needs one. `inline_bytes`: the largest page that is analysed on the loop."""
 
-    def __init__(self, recipe: Recipe, canonicalizer: Canonicalizer, processes: int = 1) -> None:
-        self._recipe, self._canonicalizer = recipe, canonicalizer
+    def __init__(self, recipe: Recipe, canonicalizer: Canonicalizer, processes: int = 1, inline_bytes: int = INLINE_BYTES) -> None:
+        self._recipe, self._canonicalizer, self._inline_bytes = recipe, canonicalizer, inline_bytes
         self._here = Analyst(recipe, canonicalizer)
         self._threads = ThreadPoolExecutor(processes, "crawlweb-parser")
         self._idle: queue.SimpleQueue[_Process] = queue.SimpleQueue()
@@ -83,7 +81,7 @@ class Parsers:
     async def analyse(self, task: Task, suspect: bool = False) -> Analysis:
         """FetchError `parser_died` where the page ended its process, by its death or by taking too long; `error` for what the analysis
         itself raised."""
-        if len(task.body) <= LARGE_BYTES and not suspect:
+        if len(task.body) <= self._inline_bytes and not suspect:
             try:
                 return self._here.analyse(task)
             except Exception as e:

@@ -13,8 +13,10 @@ from .records import boottime
 
 MIN_S = 0.01
 IDLE_MOST, IDLE_MOST_ALONE = 2, 4  # times `idle_s`: what others put into a partition is found no later
-EARLY = 0.8  # of the look-ahead: a partition is asked so long before its next host's time
-EARLY_SHARED, EARLY_LEAST, JITTER = 0.5, 0.1, 0.1  # where others ask too; less by EVENING for each 1 of load over the mean
+# Of the look-ahead: a partition is asked so long before its next host's time. With less, hosts whose times come soon after share the call;
+# what is left must do for the call, and for the turn of an address.
+EARLY = 0.4
+EARLY_SHARED, EARLY_MOST, EARLY_LEAST, JITTER = 0.5, 0.8, 0.1, 0.1  # where others ask too; less by EVENING for each 1 of load over the mean
 EVENING = 4.0
 SEEKING = 10.0
 
@@ -64,12 +66,15 @@ class Rota:
         if p not in self._pollers:
             return
         self._quiet.discard(p)
-        if in_s > 0 and self._pollers[p] > 1:
-            in_s += (1 - self._early(p)) * self._look_ahead_s
         at = boottime() + max(0.0, in_s)
         if at < self._due[p]:
             self._due[p] = at
             self.asked.set()
+
+    def ask_for(self, p: int, in_s: float) -> None:
+        """Something there may be fetched in so many seconds."""
+        if p in self._pollers:
+            self.ask(p, in_s - self._early(p) * self._look_ahead_s)
 
     def due(self, most: int) -> list[int]:
         """Own partitions whose time has come, longest due first. Each is not due again before it was answered or asked for."""
@@ -103,7 +108,7 @@ class Rota:
         if self._pollers[p] == 1:
             return EARLY
         early = EARLY_SHARED - EVENING * (self.load - 1) + self._rng.uniform(-JITTER, JITTER)
-        return min(EARLY, max(EARLY_LEAST, early))
+        return min(EARLY_MOST, max(EARLY_LEAST, early))
 
     def again(self, p: int) -> None:
         """It could not be asked."""

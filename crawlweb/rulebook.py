@@ -13,6 +13,7 @@ from .policy import robots
 from .records import boottime
 
 CACHED = 20_000
+CACHED_BYTES = 64 << 20  # of rules: a file of 500 KiB may have 4 MB of them
 RULES_S = 3600.0
 STALE_S = 60.0  # of a robots.txt that could not be renewed
 
@@ -30,6 +31,7 @@ class Rulebook:
     def __init__(self, frontier: Frontier, count: Callable[..., None], delay_cap_s: float) -> None:
         self._frontier, self._count, self._delay_cap_s = frontier, count, delay_cap_s
         self._rules: OrderedDict[str, tuple[float, robots.Rules]] = OrderedDict()
+        self._bytes = 0  # of them
 
     def of(self, origin: str) -> robots.Rules | None:
         found = self._rules.get(origin)
@@ -40,9 +42,11 @@ class Rulebook:
 
     def learn(self, origin: str, rules: robots.Rules, hold_s: float = RULES_S) -> None:
         rules.sitemaps = []  # they are in Redis
+        known = self._rules.pop(origin, None)
         self._rules[origin] = boottime() + min(hold_s, RULES_S), rules
-        if len(self._rules) > CACHED:
-            self._rules.popitem(last=False)
+        self._bytes += rules.size_bytes - (known[1].size_bytes if known else 0)
+        while len(self._rules) > CACHED or (self._bytes > CACHED_BYTES and len(self._rules) > 1):
+            self._bytes -= self._rules.popitem(last=False)[1][1].size_bytes
 
     async def look_up(self, leases: Iterable[Lease]) -> dict[str, Kept]:
         """Learns what Redis has fresh, or what holds, for the origins of leases; the rest it returns."""

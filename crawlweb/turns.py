@@ -20,9 +20,13 @@ from .records import boottime
 if TYPE_CHECKING:
     from .job import Job
 
-TICK_S = 0.01  # wishes and ends wait so long for company
-AHEAD_S = 0.02  # an address is asked for so long before its request is due
+TICK_S, TICK_MOST_S = 0.01, 0.05  # wishes and ends wait so long for company: a tenth of the delay of addresses within these
+AHEAD_S = 0.02  # and a tick: an address is asked for so long before its request is due
 BATCH = 200
+
+
+def tick_s(ip_delay_s: float) -> float:
+    return max(TICK_S, min(TICK_MOST_S, ip_delay_s / 10))
 
 
 class IpTurns:
@@ -69,16 +73,19 @@ class IpTurns:
     async def ask_forever(self) -> None:
         try:
             while True:
+                wait_s = tick_s(self._frontier.limits.ip_delay_s)
+                ahead_s = AHEAD_S + wait_s
                 for shard in [shard for shard, call in self._calls.items() if call.done()]:
                     self._calls.pop(shard).result()
                 if not self._free_shards():
                     self._more.clear()
-                    until_due_s = self._wishes[0][0] - boottime() - AHEAD_S if self._wishes else None
+                    until_due_s = self._wishes[0][0] - boottime() - ahead_s if self._wishes else None
                     if until_due_s is None or until_due_s > 0:
                         with contextlib.suppress(asyncio.TimeoutError):
                             await asyncio.wait_for(self._more.wait(), until_due_s)
-                await asyncio.sleep(TICK_S)
-                latest = boottime() + AHEAD_S
+                if not any(self._due[shard] for shard in self._free_shards()):  # else they have waited for the last call
+                    await asyncio.sleep(wait_s)
+                latest = boottime() + ahead_s
                 while self._wishes and self._wishes[0][0] <= latest:
                     job = heapq.heappop(self._wishes)[2]
                     self._due[self._frontier.ip_shard_of(job.ip)].append(job)

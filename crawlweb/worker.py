@@ -42,7 +42,9 @@ logger = logging.getLogger(__name__)
 LEASE_BATCH = 64
 LINKS_WAITING = 100_000  # no page is begun while more links than this wait to be sent
 POLL_MAX_S = 1.0  # a partition that has nothing is asked this often at first
-POLLS_AT_ONCE = 16
+POLLS_LEAST, POLLS_AT_ONCE = 4, 16  # the more, the more leases may be had
+FREE_LEAST = 16  # leases, or a quarter of the capacity: no poll is made for fewer while there are jobs
+NEW_S = 0.25  # or a quarter of the delay: a host that was not known waits so long to be leased, while there is other work
 HUNG_S = 0.25  # a partition that takes longer to answer does not hold back the others
 RENEW_S = 2.0  # well within the time that nobody reclaims after a silence of Redis
 CLOSE_S = 30.0
@@ -82,7 +84,7 @@ class Worker:
         self.frontier, self.meta = frontier, meta
         self.memory = memory or MemoryWatch(frontier, count=count)
         self.pace = pace or Pace(frontier)
-        told = Told(lambda p: self._ask(p, 0), self._completing, self._completed, dropped, count, self.run)
+        told = Told(self._found, self._completing, self._completed, dropped, count, self.run)
         self._dropped = dropped
         self.outbox = Outbox(frontier, told, self.memory, seen_cache_keys, self.pace, events)
         self._events = events
@@ -92,6 +94,7 @@ class Worker:
         self.end: End | None = None  # there is one from `start` on, where the crawl ends
         self.starts: Starts | None = None  # where start URLs come from outside
         self._capacity, self._fetch_s, self._once = capacity, fetch_s, once
+        self._free_least = max(1, min(FREE_LEAST, capacity // 4))
         self.limit = None if max_pages is None else PageLimit(meta, max_pages, url_key, self.run)
         self._wake, self._ended, self._count, self._starting = wake, ended, count, starting
         self._address_of = address_of
@@ -232,8 +235,15 @@ class Worker:
                 self._count("leases/late" if letter == "g" else "dead")
             if letter == "x" and outcome.lease.entry.request:
                 self._dropped(outcome.lease.entry.request)
-        free_now = not self.in_hand or any(outcome.ended is None for outcome in batch)
-        self._ask(p, 0 if free_now else self.frontier.limits.min_delay_s - self.frontier.limits.look_ahead_s)
+        ends = [outcome.ended for outcome in batch if outcome.ended is not None]
+        if not self.in_hand or len(ends) < len(batch):
+            self._ask(p, 0)
+        else:
+            self._rota.ask_for(p, min(ends) + self.frontier.limits.min_delay_s - boottime())
+
+    def _found(self, p: int) -> None:
+        """New links are in a partition: of hosts that it knows and has its times for, most of them."""
+        self._ask(p, min(NEW_S, self.frontier.limits.min_delay_s / 4) if self.in_hand else 0)
 
     # -- leases in ------------------------------------------------------------------------------------------------------
 
@@ -250,11 +260,14 @@ class Worker:
                 await self.limit.room()
             rota.asked.clear()
             free = self._capacity - len(self.in_hand)
+            if self._jobs and free < self._free_least:
+                free = 0
             if self.limit is not None:
                 free = min(free, self.limit.leases)
             until_due_s = rota.until_due_s()
             if free > 0 and until_due_s <= 0:
-                some = rota.due(min(free, POLLS_AT_ONCE, await self.pace.room()))
+                polls = max(min(free, POLLS_LEAST), min(free // FREE_LEAST, POLLS_AT_ONCE))
+                some = rota.due(min(polls, await self.pace.room()))
                 most = min(LEASE_BATCH, max(1, free // len(some)))
                 await asyncio.wait([self._spawn(self._lease(p, most)) for p in some], timeout=HUNG_S)
                 await asyncio.sleep(0)

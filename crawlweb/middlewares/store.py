@@ -17,6 +17,7 @@ from scrapy.http import HtmlResponse, TextResponse
 from ..analysis import Kind, Task
 from ..content.feed import is_feed
 from ..contents import Content, Headers
+from ..distinct import Distinct
 from ..errors import FetchError, StoreError
 from ..outcome import Sent, Verdict
 from ..records import Fetch
@@ -49,7 +50,7 @@ def _values(response: Response, name: str) -> tuple[str, ...]:
 class StoreMiddleware:
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
-        self._hosts: set[str] = set()
+        self._hosts = Distinct()
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -71,17 +72,19 @@ class StoreMiddleware:
         if fetch is not None:
             fetch = scheduler.crawl.contents.dated(fetch)
             content, fault = await self._content(request, response, fetch, verdict)
+            store, warc = scheduler.crawl.store, None
             try:
-                about = scheduler.crawl.contents.about(content) if content else None
-                warc = request.meta["crawlweb_warc"] = await scheduler.crawl.store.append(fetch, about)
+                if store is not None:
+                    about = scheduler.crawl.contents.about(content) if content else None
+                    warc = request.meta["crawlweb_warc"] = await store.append(fetch, about)
             except StoreError as e:
                 scheduler.failed(request, e, sent)
                 return request
             request.meta["crawlweb_fetched_at"] = datetime.fromtimestamp(fetch.fetched_at, timezone.utc).isoformat()
             self._count(fetch, response, page=not job.robots_url and not job.is_probe)
-            if job.lease.host not in self._hosts:
-                self._hosts.add(job.lease.host)
-                self._inc("hosts")
+            if self._hosts.add(job.lease.host):
+                assert self._crawler.stats is not None
+                self._crawler.stats.set_value("crawlweb/hosts", len(self._hosts))
             if fault is not None:
                 if scheduler.failed(request, fault, sent):
                     raise fault

@@ -40,6 +40,7 @@ _MAX_NAME_BYTES = 4 * 255  # before IDNA, whose time grows with the square; no l
 _ODD_HOST = re.compile(  # a superset: `%` or more than ASCII between what may be the beginning of an authority, and its end
     r"[\0- ]*(?:[A-Za-z][A-Za-z0-9+.\t\n\r-]*:|[/\\][\t\n\r]*[/\\])[/\\\t\n\r]*(?![/\\\t\n\r])([^/\\?#]*[%\x80-\U0010ffff][^/\\?#]*)"
 ).match
+_FOLDER = re.compile(r"/(?:[A-Za-z0-9_~,!$&*+=:@/.-]*/)?(?=[^/?#]*(?:[?#]|$))").match
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,8 @@ class Base:
     href: str  # "": nothing
     origin: str  # with the slash
     join: Callable[[str], can_ada.URL]  # ValueError where ada-url is to be asked
+    plain_origin: str = ""  # of http(s) without credentials, without the slash
+    plain_folder: str = ""  # of a path of plain characters, with both slashes
 
 
 def _refuse(url: str) -> can_ada.URL:
@@ -98,10 +101,12 @@ def parse_base(url: str) -> Base:
     href = parse(url)
     origin = "/".join(href.split("/", 3)[:3]) + "/"
     join: Callable[[str], can_ada.URL] = _refuse
+    plain_origin = origin[:-1] if href.startswith(HTTP) and "@" not in origin else ""
+    folder = _FOLDER(href, len(plain_origin)) if plain_origin else None
     if href.startswith(HTTP) and not href.partition("#")[0].endswith("?"):  # can_ada loses an empty query
         with suppress(ValueError):
             join = can_ada.parse(href).__add__
-    return Base(href, origin, join)
+    return Base(href, origin, join, plain_origin, folder[0] if folder else "")
 
 
 def name_of(url: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from functools import lru_cache
 
 SEED_QUEUE = 0
 """Kept for seeds; discovered URLs get 1 (first) to 9."""
@@ -18,7 +19,10 @@ authority.
 
 def path_depth(url: str) -> int:
     """Segments in the path of a fetched URL: 2 in https://a/b/c/. Crawl depth is another thing: links from the seed."""
-    return len([part for part in url.partition("?")[0].split("/") if part]) - 2
+    path = url.partition("?")[0]
+    if "//" in path[8:]:
+        return len([part for part in path.split("/") if part]) - 2
+    return path.count("/") - 2 - path.endswith("/")
 
 
 def discovery_score(
@@ -33,6 +37,7 @@ def discovery_score(
     return 3.0 * authority + 2.0 / (1 + path_depth) + 1.5 * in_links + 2.0 * in_sitemap + 1.0 * referrer_changed
 
 
+@lru_cache(maxsize=256)  # of most URLs nothing but the depth is known
 def front_queue(
     path_depth: int,
     *,

@@ -27,6 +27,7 @@ KEPT_S = 30 * 86_400.0  # an old copy is obeyed so long while a new one cannot b
 CRAWL_DELAY_CAP_S = 60.0
 MAX_SITEMAPS = 1_000
 MAX_SITEMAP_CHARS = 2_083
+RULES_BYTES, PATTERN_BYTES, WILDCARD_BYTES = 1000, 110, 200  # of memory, without their characters
 MAX_WILDCARD_CHARS = 32 * 1024
 
 REDIRECTS = frozenset((301, 302, 303, 307, 308))
@@ -153,6 +154,11 @@ class Rules:
         self._disallow = _Patterns((_plain(_spelt(pattern)) for pattern in group.disallow), broaden=True)
         self.crawl_delay_s = None if group.delay_s is None else min(group.delay_s, delay_cap_s)
         self.sitemaps = _absolute(sitemaps, base)
+
+    @property
+    def size_bytes(self) -> int:
+        """Of memory, about; without the sitemaps."""
+        return RULES_BYTES + self._allow.size_bytes + self._disallow.size_bytes
 
     def allows(self, url: str) -> bool:
         """`url`: as it will be requested. RFC 9309 §2.2.2: the longest rule that matches decides; of two equals, allow."""
@@ -298,13 +304,14 @@ class _Patterns:
     At most MAX_WILDCARD_CHARS of those are kept (real files: 26 KB at most); of more, the head alone forbids (`broaden`), nothing allows.
     """
 
-    __slots__ = ("_heads", "_lengths", "_wild")
+    __slots__ = ("_heads", "_lengths", "_wild", "size_bytes")
 
     def __init__(self, patterns: Iterable[str], *, broaden: bool) -> None:
         self._heads: set[str] = set()
         self._wild: dict[str, list[tuple[int, list[str], str | None, bool]]] = {}
-        wildcard_chars = 0
+        self.size_bytes = wildcard_chars = 0
         for pattern in dict.fromkeys(patterns):
+            self.size_bytes += len(pattern) + PATTERN_BYTES
             end = pattern.endswith("$")
             head, *parts = (pattern[:-1] if end else pattern).replace("$", "%24").split("*")
             if not parts and not end:
@@ -312,6 +319,7 @@ class _Patterns:
                 continue
             wildcard_chars += len(pattern)
             if wildcard_chars <= MAX_WILDCARD_CHARS:
+                self.size_bytes += WILDCARD_BYTES
                 last = parts.pop() if parts else None
                 self._wild.setdefault(head, []).append((len(pattern), [part for part in parts if part], last, end))
             elif broaden:

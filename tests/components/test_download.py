@@ -183,7 +183,7 @@ both_loops = pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asy
 @both_loops
 def test_a_page_comes_as_it_was_sent(run: Any) -> None:
     raw = html(PAGE, b"X-Odd:  two  words ", b"set-cookie: a=1", b"Set-Cookie: b=2")
-    response, record = fetch(raw, "/a%7Eb;x/?q=%C3%A9&c=[1]#part", run=run)
+    response, record = fetch(raw, "/a%7Eb;x/?q=%C3%A9&c=[1]#part", run=run, CRAWLWEB_KEEP_ALIVE_S=0)
     assert isinstance(response, HtmlResponse)
     assert (response.status, response.body, response.flags, response.protocol) == (200, PAGE, [], "HTTP/1.1")
     assert response.ip_address == ipaddress.ip_address("127.0.0.1")
@@ -637,7 +637,7 @@ def test_headers_go_out_as_set_but_cannot_be_broken_out_of() -> None:
         assert response.url == url
         assert request.meta["crawlweb_fetch"].url == server.url("/x//y@z")
 
-    server = crawl(html(), work)
+    server = crawl(html(), work, CRAWLWEB_KEEP_ALIVE_S=0)
     head = server.requests[0]
     assert b"\r\nUser-Agent: crawlweb\r\n" in head
     assert b"\r\nAccept-Encoding: br\r\n" in head

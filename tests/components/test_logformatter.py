@@ -13,7 +13,7 @@ from scrapy.utils.log import logformatter_adapter
 from scrapy.utils.test import get_crawler
 from twisted.python.failure import Failure
 
-from crawlweb.errors import FetchError, LeaseExpired, StoreError, without_credentials
+from crawlweb.errors import ConnectionWasClosed, FetchError, LeaseExpired, StoreError, without_credentials
 from crawlweb.logformatter import LogFormatter, hide_credentials
 
 FORMATTER = LogFormatter.from_crawler(get_crawler(Spider))
@@ -79,7 +79,14 @@ def test_an_item_without_a_page_can_be_logged() -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [FetchError("tls", "bad certificate 100%"), FetchError("reset"), LeaseExpired("too short"), StoreError("full")]
+    "error",
+    [
+        FetchError("tls", "bad certificate 100%"),
+        FetchError("reset"),
+        LeaseExpired("too short"),
+        ConnectionWasClosed("lost"),
+        StoreError("full"),
+    ],
 )
 def test_a_failure_of_a_fetch_is_one_line_at_debug(error: Exception) -> None:
     result = FORMATTER.download_error(failure(error), REQUEST, SPIDER, "message")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from crawlweb.content import soft_404
 from crawlweb.content.page import parse_page
-from crawlweb.errors import FetchError, FrontierError, LeaseExpired, StoreError
+from crawlweb.errors import ConnectionWasClosed, FetchError, FrontierError, LeaseExpired, StoreError
 from crawlweb.frontier.rows import (
     GOOD_PAGE,
     NORMAL,
@@ -438,6 +438,12 @@ def test_no_error_and_no_answer_is_a_failure_too() -> None:
 def test_a_lease_too_short_gives_the_url_back_uncounted(j: Job) -> None:
     verdict = judge().failure(j, LeaseExpired(), Sent())
     assert verdict == Verdict(Outcome(j.lease, "l"), "leases/returned", is_last=False)
+
+
+@pytest.mark.parametrize("j", [job(failures=3), robots_job(), elsewhere()])
+def test_a_kept_connection_that_is_gone_gives_the_url_back_uncounted_but_moves_the_clock(j: Job) -> None:
+    verdict = judge().failure(j, ConnectionWasClosed(), Sent(ended=50.0))
+    assert verdict == Verdict(Outcome(j.lease, "l", 50.0), "keep_alive/lost", is_last=False)
 
 
 @pytest.mark.parametrize("j", [job(failures=3), robots_job(), elsewhere()])

@@ -19,7 +19,7 @@ from crawlweb import parsers as parsers_module
 from crawlweb.analysis import Analysis, Analyst, Recipe, Task
 from crawlweb.content.page import Wants
 from crawlweb.errors import FetchError
-from crawlweb.parsers import LARGE_BYTES, Parsers
+from crawlweb.parsers import INLINE_BYTES, Parsers
 from crawlweb.policy.canonical import Canonicalizer
 
 T = TypeVar("T")
@@ -112,8 +112,26 @@ def test_the_loop_goes_on_while_a_large_page_is_analysed() -> None:
     assert longest_s < 0.05  # CPU of the loop's thread in one go
 
 
+def test_a_worker_with_cores_to_spare_analyses_every_page_elsewhere() -> None:
+    async def main() -> tuple[Analysis, Analysis]:
+        parsers = Parsers(Recipe(Wants()), Canonicalizer(), inline_bytes=0)
+        try:
+            there = await parsers.analyse(task(page(3)))
+            assert len(children()) == 1
+        finally:
+            await parsers.close()
+        here = Parsers(Recipe(Wants()), Canonicalizer())
+        try:
+            return there, await here.analyse(task(page(3)))
+        finally:
+            await here.close()
+
+    there, here = asyncio.run(main())
+    assert there == here
+
+
 def test_a_page_whose_process_dies_is_told_apart_from_the_others() -> None:
-    large = page(LARGE_BYTES // 40)
+    large = page(INLINE_BYTES // 40)
 
     async def work(parsers: Parsers) -> list[Analysis | BaseException]:
         await parsers.analyse(task(page(1)), suspect=True)

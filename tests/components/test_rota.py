@@ -65,8 +65,8 @@ def test_what_was_asked_is_not_due_before_its_answer() -> None:
         (None, 0, 64, IDLE_S),
         (None, 3, 64, IDLE_S),
         (30.0, 0, 64, IDLE_S),
-        (0.9, 2, 64, 0.5),
-        (0.0, 2, 64, module.MIN_S),
+        (0.9, 2, 64, 0.7),
+        (0.1, 2, 64, module.MIN_S),
         (0.9, 64, 64, 0.0),
     ],
 )
@@ -93,6 +93,15 @@ def test_what_is_put_there_meanwhile_is_not_forgotten() -> None:
     assert rota.until_due_s() == pytest.approx(0.2)
 
 
+@pytest.mark.parametrize(("in_s", "expected_s"), [(1.0, 0.8), (0.2, 0.0), (0.0, 0.0)])
+def test_a_partition_is_asked_a_little_before_what_was_done_there_may_be_followed(in_s: float, expected_s: float) -> None:
+    rota = rota_of({1: 1})
+    rota.due(8)
+    rota.ask_for(1, in_s)
+    rota.ask_for(2, in_s)  # another worker's
+    assert rota.until_due_s() == pytest.approx(expected_s)
+
+
 def test_taking_partitions_leaves_the_others_as_they_were(clock: Clock) -> None:
     rota = rota_of({1: 1, 2: 1})
     rota.due(8)
@@ -100,7 +109,7 @@ def test_taking_partitions_leaves_the_others_as_they_were(clock: Clock) -> None:
     rota.answered(2, None, 0, 64)
     rota.take({1: 2, 4: 2}, alone=False, in_s=0.3)
     assert rota.until_due_s() == pytest.approx(0.3)
-    clock.now += 0.6
+    clock.now += 0.8
     assert rota.due(8) == [4, 1]
     rota.answered(2, 0.0, 5, 64)  # its answer was on the way
     rota.again(2)
@@ -148,4 +157,4 @@ def test_who_has_less_looks_for_what_others_bring_back() -> None:
 def test_a_load_does_not_matter_where_nobody_else_asks() -> None:
     rota = rota_of({1: 1})
     rota.load = 3.0
-    assert wait_s(rota, 1, 0.9, 1) == pytest.approx(0.5)
+    assert wait_s(rota, 1, 0.9, 1) == pytest.approx(0.7)

@@ -132,3 +132,9 @@ def test_pieces_repeated_many_times(piece: bytes, times: int, before: bytes) -> 
     check(parse_page(body, URLS[0], wants=ALL), started)
     started = time.thread_time()
     check(parse_feed(body, URLS[0]), started)
+
+
+@settings(deadline=None, derandomize=True, max_examples=EXAMPLES)
+@given(st.text(st.sampled_from("ab é日.\t\n\x0b\x0c \x1c\x1f\x85\xa0\xad\u1680\u2003\u200b\u2028\u202f\u205f\u3000\ufeff"), max_size=40))
+def test_every_white_space_of_a_text_is_one_space(text: str) -> None:
+    assert parse_page(f"<p>{text}</p>".encode(), "https://a.test/", "text/html; charset=utf-8").text == " ".join(text.split())

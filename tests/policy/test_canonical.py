@@ -454,6 +454,40 @@ def test_the_request_is_the_one_that_a_browser_would_send(href: str, base: str |
     assert target.host == host_of(target.url) == host_of_name(parts.hostname) == host_of_name(name_of(target.url))
 
 
+PLAIN_PIECES = st.sampled_from(
+    ["a", "B", "1", "page", "/", "/", "//", ".", "..", "/.", "-", "_", "~", ",", "!", "$", "&", "*", "+", "=", ":", "@", "?", "?", "#",
+     "utm_source=1", "sid=abc123", "&s=", "&b=2", "amp;", "%41", "é", ";", "(", "'", "|", "^", " ", "\n", "http://"]
+)  # fmt: skip
+FOLDERS = st.sampled_from(
+    ["http://b.com/x/y.html", "https://b.com:81/~u/a.b/c?d/e", "http://b.com/x//y/z", "http://b.com/.x/y", "http://b.com/ü/y", "http://b.com/;s=1/y",
+     "http://b.com//", "http://b.com/x/#/y", "http://b.com/x:y/z@/", "http://b.com/x/y|z"]
+)  # fmt: skip
+PLAIN_HREFS = st.builds(
+    "{}{}".format,
+    st.sampled_from(
+        ["", "", "/", "/", "/a/", "./", "../", "//", "http://a.com/", "HTTPS://www.A.com.:443/", "http://1:080/", "http://xn--tda.de/",
+         "http://a.com", "http:/", "http:", "http://u@a.com/", "x:", f"http://{'a.' * 200}com/", "http://a.com:99999/", "http://:80/"]
+    ),
+    st.lists(PLAIN_PIECES, max_size=6).map("".join),
+)  # fmt: skip
+
+
+@with_examples
+@given(PLAIN_HREFS, BASES | FOLDERS)
+def test_links_read_without_the_parser_are_read_as_with_it(href: str, base: str | None) -> None:
+    wanted = browser_url(href, base)
+    target = Canonicalizer().target(href, base)
+    if target is None:
+        assert (
+            wanted is None or not wanted.protocol.startswith("http") or host_is_refused(wanted.hostname) or not wanted.hostname.strip(".")
+        )
+        return
+    assert wanted
+    url = wanted.href.partition("#")[0]
+    assert target.url == (f"{wanted.protocol}//{url.partition('@')[2]}" if wanted.username or wanted.password else url)
+    assert (target.key, target.host) == (url_key(target.url), host_of(target.url))
+
+
 def host_is_refused(name: str) -> bool:
     try:
         host_of_name(name)

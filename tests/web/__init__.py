@@ -9,7 +9,7 @@ process of its own, with uvloop, so that a benchmark does not count the server's
 web resolves through its own name server to an address in 127.0.0.0/8; pages follow from (seed, host, path) alone.
 
 sites.py: what a host answers · manners.py: hosts that try a crawler's manners ·
-missing.py: hosts that differ where there is nothing · names.py: DNS · server.py: HTTP and the log ·
+missing.py: hosts that differ where there is nothing · saved.py: real pages · names.py: DNS · server.py: HTTP and the log ·
 report.py: what the log says of a visitor · kinds.py: sites from text.
 """
 
@@ -19,6 +19,7 @@ from .manners import Blocking, Flaky, Nofollow, Origins, Pushback, Siblings, Wal
 from .missing import Missing
 from .process import WebProcess
 from .report import Report, Visit
+from .saved import Saved
 from .server import Web
 from .sites import Answer, Broken, Errors, Fate, Files, Links, Redirects, Request, Rest, Robots, Site, Slow, Spellings, Tree
 
@@ -40,6 +41,7 @@ __all__ = [
     "Request",
     "Rest",
     "Robots",
+    "Saved",
     "Siblings",
     "Site",
     "Slow",

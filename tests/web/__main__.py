@@ -3,7 +3,8 @@
     python -m tests.web --site tree:count=12,pages=40,robots=private --site files:name=docs.org,folder=FOLDER
 
 The first line on standard output is a JSON object: http_port, dns_server, seeds. Then every line on standard input is
-a command that is answered with a line of JSON: `served`, `report [min_delay_s [ip_delay_s]]`, `log`. The end of input ends it.
+a command that is answered with a line of JSON: `served`, `served-bytes`, `report [min_delay_s [ip_delay_s]]`, `log`. The end of input
+ends it.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ def answer(web: Web, command: str) -> Any:
     word, _, rest = command.strip().partition(" ")
     if word == "served":
         return web.served
+    if word == "served-bytes":
+        return web.served_bytes
     if word == "log":
         return web.visits()
     if word == "report":
@@ -60,6 +63,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--http-port", type=int, default=0)
     parser.add_argument("--dns-port", type=int, default=0)
+    parser.add_argument("--tls", action="store_true", help="https, by a certificate that nobody signed")
+    parser.add_argument("--no-keep-alive", dest="keep_alive", action="store_false", help="each answer ends its connection")
     parser.add_argument("--cores", help="run on these cores only, e.g. 1 or 0,1")
     options = parser.parse_args()
     if options.cores:
@@ -72,7 +77,8 @@ def main() -> None:
         import uvloop
 
         uvloop.install()
-    web = Web(seed=options.seed, sites=sites, http_port=options.http_port, dns_port=options.dns_port)
+    ports = {"http_port": options.http_port, "dns_port": options.dns_port}
+    web = Web(seed=options.seed, sites=sites, **ports, tls=options.tls, keep_alive=options.keep_alive)
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(serve(web))
 

@@ -6,12 +6,13 @@ from collections.abc import Callable
 
 from .manners import Blocking, Flaky, Nofollow, Origins, Pushback, Siblings, Walled
 from .missing import Missing
+from .saved import Saved
 from .sites import ROBOTS, Broken, Errors, Files, Links, Redirects, Site, Slow, Spellings, Tree
 
 _ALL: tuple[type[Site], ...] = (
     *(Tree, Slow, Spellings, Redirects, Errors, Broken, Links, Files),
     *(Pushback, Flaky, Origins, Siblings, Blocking, Nofollow, Walled),
-    Missing,
+    *(Missing, Saved),
 )
 KINDS = {kind.__name__.lower(): kind for kind in _ALL}
 _CONVERT: dict[object, Callable[[str], object]] = {"int": int, "float": float, "str": str, "Fate": str, "How": str}

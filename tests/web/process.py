@@ -15,10 +15,11 @@ ROOT = Path(__file__).resolve().parents[2]
 
 class WebProcess:
     """`python -m tests.web` as a child: `sites` are texts for `kinds.parse`. It ends when its standard input does, so
-    it outlives neither this object nor this process."""
+    it outlives neither this object nor this process. `tls`, `keep_alive`: as of `Web`."""
 
-    def __init__(self, *sites: str, seed: int = 1, cores: set[int] | None = None) -> None:
+    def __init__(self, *sites: str, seed: int = 1, cores: set[int] | None = None, tls: bool = False, keep_alive: bool = True) -> None:
         arguments = [part for site in sites for part in ("--site", site)]
+        arguments += ["--tls"] * tls + ["--no-keep-alive"] * (not keep_alive)
         if cores:
             arguments += ["--cores", ",".join(map(str, sorted(cores)))]
         self._child = subprocess.Popen(
@@ -43,6 +44,9 @@ class WebProcess:
 
     def served(self) -> int:
         return int(self._ask("served"))
+
+    def served_bytes(self) -> int:
+        return int(self._ask("served-bytes"))
 
     def visits(self) -> list[Visit]:
         return [Visit(*row) for row in self._ask("log")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import socket
+import ssl
 import struct
 import threading
 import time
@@ -16,6 +17,7 @@ from .names import NameServer
 from .report import Report, Visit, report
 from .sites import Answer, Rest, Site
 from .text import host_name
+from .tls import server_context
 
 HEAD_BYTES_MAX = 65_536
 
@@ -24,14 +26,30 @@ class Web:
     """Sites by name, their name server and their HTTP server.
 
     A context manager answers from a thread; `open` and `close` do so on the running loop. Ports of 0 are free ones,
-    known once it is open. An exception inside a site is raised when the web closes."""
+    known once it is open. An exception inside a site is raised when the web closes.
 
-    def __init__(self, *, seed: int = 1, sites: Sequence[Site], http_port: int = 0, dns_port: int = 0) -> None:
-        self.seed, self.http_port, self.dns_port = seed, http_port, dns_port
+    `tls`: the sites' URLs are https, on a port of its own; the HTTP port takes CONNECT to any of them, and so is a proxy for
+    clients that cannot be told the web's name server. Without `keep_alive` each answer ends its connection."""
+
+    def __init__(
+        self,
+        *,
+        seed: int = 1,
+        sites: Sequence[Site],
+        http_port: int = 0,
+        dns_port: int = 0,
+        tls: bool = False,
+        keep_alive: bool = True,
+    ) -> None:
+        self.seed, self.http_port, self.dns_port, self.keep_alive = seed, http_port, dns_port, keep_alive
+        self.tls = server_context() if tls else None
+        self.https_port = 0
         self.sites: dict[str, Site] = {}
         self.log: list[Visit] = []
         self.served = 0
         """How many of the requests showed a page."""
+        self.served_bytes = 0
+        """Bodies of these, encoded as they were sent."""
         self.failures: list[BaseException] = []
         self.names = NameServer(self.site_of)
         self.connections: set[_Connection] = set()
@@ -131,14 +149,19 @@ class Web:
 
     async def open(self) -> None:
         loop = asyncio.get_running_loop()
-        sockets = self._listen()
-        for listener in sockets:
-            self._servers.append(await loop.create_server(lambda: _Connection(self, loop), sock=listener, backlog=4096))
+        self.http_port, sockets = self._listen(self.http_port)
+        listeners: list[tuple[socket.socket, ssl.SSLContext | None]] = [(listener, None) for listener in sockets]
+        if self.tls is not None:
+            self.https_port, sockets = self._listen(0)
+            listeners += [(listener, self.tls) for listener in sockets]
+        for listener, tls in listeners:
+            self._servers.append(await loop.create_server(lambda: _Connection(self, loop), sock=listener, backlog=4096, ssl=tls))
         self._dns, _ = await loop.create_datagram_endpoint(lambda: self.names, local_addr=("127.0.0.1", self.dns_port))
         self.dns_port = self._dns.get_extra_info("sockname")[1]
         names = tuple(self.sites)
         for site in self.sites.values():
-            site.join(self.seed, self.http_port, tuple(n for n in names if n != site.name))
+            site.scheme = "https" if self.tls else "http"
+            site.join(self.seed, self.https_port or self.http_port, tuple(n for n in names if n != site.name))
 
     async def close(self) -> None:
         for server in self._servers:
@@ -151,15 +174,15 @@ class Web:
             await asyncio.sleep(0)
         await asyncio.sleep(0)
 
-    def _listen(self) -> list[socket.socket]:
-        """One socket on all addresses; one an address where some address must refuse."""
+    def _listen(self, wanted: int) -> tuple[int, list[socket.socket]]:
+        """A port (`wanted`; 0: any) and one socket on all addresses; one an address where some address must refuse."""
         sites = self.sites.values()
         addresses = ["0.0.0.0"]
         refusing = {address for site in sites for address in site.refusing()}
         if refusing:
             addresses = sorted({address for site in sites for address in site.listening()} - refusing) or ["127.0.0.1"]
         for attempt in range(20):
-            port, sockets = self.http_port, []
+            port, sockets = wanted, []
             try:
                 for address in addresses:
                     sockets.append(socket.socket())
@@ -170,12 +193,11 @@ class Web:
             except OSError:
                 for opened in sockets:
                     opened.close()
-                if self.http_port or attempt == 19:
+                if wanted or attempt == 19:
                     raise
             else:
-                self.http_port = port
                 break
-        return sockets
+        return port, sockets
 
 
 class _Connection(asyncio.Protocol):
@@ -191,6 +213,7 @@ class _Connection(asyncio.Protocol):
         "_site",
         "_timer",
         "_transport",
+        "_upgrade",
         "_visit",
         "_web",
     )
@@ -202,6 +225,7 @@ class _Connection(asyncio.Protocol):
         self._visit: Visit | None = None
         self._answer: Answer | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._upgrade: asyncio.Task[None] | None = None
         self._paused = False
         self._last = False
 
@@ -222,7 +246,7 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._inbox = self._inbox + data if self._inbox else data
-        if self._visit is None:
+        if self._visit is None and self._upgrade is None:
             self._next_request()
 
     def _next_request(self) -> None:
@@ -235,12 +259,15 @@ class _Connection(asyncio.Protocol):
         start_s = time.monotonic()
         lower = head.lower()
         host = _header(head, lower, b"\r\nhost:").partition(":")[0].lower().rstrip(".")
-        self._last = b"\r\nconnection: close" in lower or b" http/1.0\r\n" in lower
+        web = self._web
+        self._last = not web.keep_alive or b"\r\nconnection: close" in lower or b" http/1.0\r\n" in lower
         method, _, line = head[: head.find(b"\r\n")].decode("latin-1").partition(" ")
+        if method == "CONNECT" and web.tls is not None:
+            self._upgrade = self._loop.create_task(self._tunnel(web.tls))
+            return
         target = line.rpartition(" ")[0]
         if target.startswith("http://"):
             target = "/" + target[7:].partition("/")[2]
-        web = self._web
         site = web.site_of(host)
         agent = _header(head, lower, b"\r\nuser-agent:")
         self._site = site
@@ -261,6 +288,20 @@ class _Connection(asyncio.Protocol):
         else:
             self._send(answer)
 
+    async def _tunnel(self, tls: ssl.SSLContext) -> None:
+        """What comes next on this connection is TLS."""
+        self._transport.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        try:
+            upgraded = await self._loop.start_tls(self._transport, self, tls, server_side=True)
+        except OSError:
+            upgraded = None
+        if upgraded is None:
+            self._transport.abort()
+            return
+        self._transport, self._upgrade = cast(asyncio.Transport, upgraded), None
+        if self._inbox:
+            self._next_request()
+
     def _send(self, answer: Answer) -> None:
         self._timer = None
         manner, transport = answer.manner, self._transport
@@ -277,7 +318,11 @@ class _Connection(asyncio.Protocol):
             self._pump()
         else:
             handed_over_s = time.monotonic()  # before: the client may have it before we run again
-            transport.write(answer.body if manner == "raw" else _head(answer, f"Content-Length: {len(answer.body)}\r\n") + answer.body)
+            if manner == "raw":
+                transport.write(answer.body)
+            else:
+                close = "" if self._web.keep_alive else "Connection: close\r\n"
+                transport.write(_head(answer, f"{close}Content-Length: {len(answer.body)}\r\n") + answer.body)
             if not self._paused:
                 self._finish(handed_over_s)
 
@@ -316,6 +361,7 @@ class _Connection(asyncio.Protocol):
             return
         self._visit = self._answer = None
         page = answer.page if answer.status == 200 else None
+        self._web.served_bytes += len(answer.body) if page is not None else 0
         self._web.record(visit._replace(end_s=end_s, status=answer.status, page=page, blocked=answer.blocked))
         if self._last or answer.manner == "raw":
             self._transport.close()
