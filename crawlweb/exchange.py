@@ -133,7 +133,6 @@ class Exchange(asyncio.Protocol):
             return
         self.finished = boottime()
         self._stop_timer()
-        self.on_first_byte = _nothing  # whose it is has this exchange: the two, and all that hangs on them, would wait for the collector
         self.error = error
         self.truncated = truncated
         if self.head is not None:
@@ -143,6 +142,7 @@ class Exchange(asyncio.Protocol):
                 self.flags.append("truncated")
         if self._transport is not None and not self._is_kept(self._transport):
             self._transport.abort()
+        self.on_first_byte, self.keep = _nothing, None  # whose they are has this exchange: both would be left to the garbage collector
         if not self.done.done():
             self.done.set_result(None)
 
