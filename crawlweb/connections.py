@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import select
 from collections import OrderedDict
 from typing import Final, NamedTuple
 
@@ -78,7 +79,7 @@ class Connections:
         waiting = self._waiting.pop(peer, None)
         if waiting is None:
             return None
-        if waiting.until <= asyncio.get_running_loop().time() or waiting.transport.is_closing():
+        if waiting.until <= asyncio.get_running_loop().time() or waiting.transport.is_closing() or _has_news(waiting.transport):
             waiting.transport.abort()
             return None
         return waiting.transport
@@ -106,6 +107,13 @@ class Connections:
             del self._waiting[waiting.peer]
             waiting.transport.abort()
         self._sweeper = loop.call_later(_SWEEP_S, self._sweep) if self._waiting else None
+
+
+def _has_news(transport: asyncio.Transport) -> bool:
+    """The server has closed the connection, or has spoken unasked, and the loop has not come to it yet."""
+    poll = select.poll()
+    poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
+    return bool(poll.poll(0))
 
 
 class _Waiting(asyncio.Protocol):

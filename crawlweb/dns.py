@@ -139,9 +139,10 @@ class Resolver:
     async def resolve(self, name: str) -> Address:
         """FetchError: `dns_nxdomain` (also: no address at all), `dns_servfail`, `dns_timeout`, `private_address`,
         `connect_failed` (there is no route to the name's addresses)."""
-        outcome = self._literal(name)
+        key = _key(name)
+        outcome = None if key in self._cache else self._literal(name)
         if outcome is None:
-            outcome = await self._known_or_looked_up(_key(name))
+            outcome = await self._known_or_looked_up(key)
         if isinstance(outcome, _Failure):
             self._count(f"dns/failures/{outcome.kind}")
             raise FetchError(outcome.kind, outcome.message)

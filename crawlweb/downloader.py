@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from time import monotonic
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
 from pydispatch import dispatcher  # type: ignore[import-untyped]
@@ -29,7 +30,7 @@ _ANYBODY = id(dispatcher.Any)
 class Downloader(ScrapyDownloader):
     def fetch(self, request: Request, spider: Spider | None = None) -> Deferred[Response | Request]:  # noqa: ARG002
         self.active.add(request)
-        return Deferred.fromFuture(asyncio.ensure_future(self._fetch(request)))
+        return Deferred.fromFuture(asyncio.get_running_loop().create_task(self._fetch(request)))
 
     async def _fetch(self, request: Request) -> Response | Request:
         """As `DownloaderMiddlewareManager.download_async`: a middleware that answers at once is not waited for."""
@@ -95,7 +96,9 @@ class Downloader(ScrapyDownloader):
 
 async def _checked(method: Callable[..., Any], answer: Any, expected: str, may_be_none: bool = False) -> Any:
     """What a middleware has answered, waited for where it has to be."""
-    if not isinstance(answer, (Response, Request)):
+    if isinstance(answer, CoroutineType):
+        answer = await answer
+    elif not isinstance(answer, (Response, Request)):
         answer = await ensure_awaitable(answer, _warn=global_object_name(method))
     if not (isinstance(answer, (Response, Request)) or (may_be_none and answer is None)):
         raise _InvalidOutput(f"Middleware {method.__qualname__} must return {expected}, got {answer.__class__.__name__}")

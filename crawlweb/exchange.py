@@ -137,11 +137,10 @@ class Exchange(asyncio.Protocol):
             return
         self.finished = boottime()
         self._stop_timer()
-        self.on_first_byte = _nothing  # whose it is has this exchange: the two, and all that hangs on them, would wait for the collector
         self.held.received()
         if self.held.has_waited and (truncated in ("time", "disconnect") or (error is not None and error.kind in ("timeout", "reset"))):
             self.error = NoRoom("its response had to wait, and the time was over, or the server hung up")
-            self._abort()
+            self._part()
             return
         self.error = error
         self.truncated = truncated
@@ -150,14 +149,13 @@ class Exchange(asyncio.Protocol):
                 self.flags.append("bad_encoding")
             if truncated in ("length", "time", "disconnect"):
                 self.flags.append("truncated")
-        if self._transport is None or not self._is_kept(self._transport):
-            self._abort()
-        elif not self.done.done():
-            self.done.set_result(None)
+        self._part()
 
-    def _abort(self) -> None:
-        if self._transport is not None:
+    def _part(self) -> None:
+        """From the connection, and from those who have this exchange: what refers to each other would be left to the garbage collector."""
+        if self._transport is not None and not self._is_kept(self._transport):
             self._transport.abort()
+        self.on_first_byte, self.keep = _nothing, None
         if not self.done.done():
             self.done.set_result(None)
 

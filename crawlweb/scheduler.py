@@ -51,6 +51,7 @@ MARGIN = 1.2  # times the download cap: a fetch is begun only if its lease lasts
 AT_ONCE = 16  # the engine takes requests until there is none: then other callbacks get their turn
 LOCAL_WAIT_S = 5.0  # a request that only another process can make waits so long before it is offered again
 LOCAL_TRIES = 5
+GC_THRESHOLDS = (50_000, 10, 50)  # nothing of a page is in a cycle: Python's own (700) would look through all pages in hand, in vain
 FRONTIER_ERROR = "frontier_error"
 
 
@@ -92,6 +93,7 @@ class Scheduler(BaseScheduler):
         self._given = 0  # requests in this turn of the loop
         self._reason: str | None = None
         self._warned_local = False
+        self._gc_thresholds = gc.get_threshold()
         if config.lease_s < 3 * self._timeout_s:
             raise ConfigError(f"CRAWLWEB_LEASE_S={config.lease_s:g}: at least 3 times DOWNLOAD_TIMEOUT={self._timeout_s:g} expected")
 
@@ -150,9 +152,11 @@ class Scheduler(BaseScheduler):
             raise SystemExit(f"crawlweb: {e}") from None
         self._watch_slot()
         gc.freeze()  # what a start leaves is there to stay: a collection of all of it would hold up the loop
+        gc.set_threshold(*GC_THRESHOLDS)
 
     async def _close(self) -> None:
         await self.crawl.close()
+        gc.set_threshold(*self._gc_thresholds)
         gc.unfreeze()  # extension modules complain of what is left at the end of the process,
         gc.collect()  # and a process may run another crawl: what was frozen is of no age that is collected soon
 

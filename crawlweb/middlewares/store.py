@@ -39,8 +39,12 @@ def task_of(response: Response) -> Task:
     if isinstance(response, TextResponse) and (_TEXTS.search(content_type) or not content_type.strip()):
         is_html = isinstance(response, HtmlResponse)
         kind = "feed" if is_feed(content_type, response.body) else "html" if is_html else "text"
-    links, robots = (tuple(v.decode("latin-1") for v in response.headers.getlist(name)) for name in ("Link", "X-Robots-Tag"))
-    return Task(response.url, response.body, kind, content_type, links, robots)
+    return Task(response.url, response.body, kind, content_type, _values(response, "Link"), _values(response, "X-Robots-Tag"))
+
+
+def _values(response: Response, name: str) -> tuple[str, ...]:
+    values = response.headers.getlist(name)
+    return tuple(value.decode("latin-1") for value in values) if values else ()
 
 
 class StoreMiddleware:

@@ -12,9 +12,9 @@ from .hosts import host_of_name, split_port
 
 
 def slash_sibling(url: str) -> str | None:
-    """With a slash at the end of the path, or without; None for the root, names of files and URLs with a query."""
+    """With a slash at the end of the path, or without; None for the root, names of files, URLs with a query and paths that end in two."""
     parts = urlsplit(url)
-    if parts.query or parts.path in ("", "/") or "." in parts.path.rstrip("/").rpartition("/")[2]:
+    if parts.query or parts.path in ("", "/") or parts.path.endswith("//") or "." in parts.path.rstrip("/").rpartition("/")[2]:
         return None
     path = parts.path[:-1] if parts.path.endswith("/") else parts.path + "/"
     return f"{parts.scheme}://{parts.netloc}{path}" if path else None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -153,6 +155,17 @@ def test_a_server_that_speaks_unasked_is_not_listened_to(run: Any) -> None:
         server.writers[0].write(html(b"<p>An answer to nothing."))
         while len(handler.connections):
             await asyncio.sleep(0.01)
+        assert await get() == PAGE
+
+    assert crawl([html()] * 2, work, run=run).connections == 2
+
+
+@both_loops
+def test_a_close_that_the_loop_has_not_come_to_is_noticed(run: Any) -> None:
+    async def work(_: DownloadHandler, server: Server, get: Callable[..., Awaitable[bytes]]) -> None:
+        await get()
+        with socket.socket(fileno=os.dup(server.writers[0].get_extra_info("socket").fileno())) as theirs:
+            theirs.shutdown(socket.SHUT_RDWR)  # at once: our loop has no turn between this and the next request
         assert await get() == PAGE
 
     assert crawl([html()] * 2, work, run=run).connections == 2

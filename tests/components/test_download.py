@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import datetime
 import fcntl
+import gc
 import gzip
 import ipaddress
 import os
@@ -16,6 +17,7 @@ import struct
 import sys
 import termios
 import time
+import weakref
 import zlib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -549,7 +551,7 @@ def test_a_server_that_closes_after_each_answer_gets_no_second_get() -> None:
     async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(next(answers))
 
-    server = crawl(serve, work)
+    server = crawl(serve, work, CRAWLWEB_KEEP_ALIVE_S=0)
     assert [request.split()[1] for request in server.requests] == [b"/1", b"/2", b"/3"]
     assert server.connections == 3
 
@@ -651,7 +653,7 @@ def test_from_is_sent_where_it_is_set() -> None:
         await handler.download_request(Request(server.url("/1")))
         await handler.download_request(Request(server.url("/2"), headers={"From": "spider@example.org"}))
 
-    server = crawl(html(), work, CRAWLWEB_FROM="ops@example.com")
+    server = crawl(html(), work, CRAWLWEB_FROM="ops@example.com", CRAWLWEB_KEEP_ALIVE_S=0)
     assert [head.count(b"\r\nFrom: ") for head in server.requests] == [1, 1]
     assert b"\r\nFrom: ops@example.com\r\n" in server.requests[0]
     assert b"\r\nFrom: spider@example.org\r\n" in server.requests[1]
@@ -942,6 +944,44 @@ def test_a_cancelled_fetch_closes_its_connection_and_tells_when(run: Any) -> Non
     tasks: list[asyncio.Future[Response]] = []
     crawl(serve, work, run=run)
     assert gone == [b""]
+
+
+def test_a_fetch_leaves_nothing_to_the_garbage_collector() -> None:
+    """It looks at pages rarely (scheduler.py), and a request holds its page's links."""
+
+    async def work(handler: DownloadHandler, server: Server) -> None:
+        request = Request(server.url())
+        await handler.download_request(request)
+        await asyncio.sleep(0)  # the transport lets go of its protocol
+        kept = weakref.ref(request)
+        del request
+        assert kept() is None
+
+    gc.disable()
+    try:
+        crawl(html(), work, run=uvloop.run)
+    finally:
+        gc.enable()
+
+
+@both_loops
+def test_a_fetch_that_is_cancelled_when_its_time_is_over_ends_in_a_failure_once(run: Any) -> None:
+    """Its time-out cancels the task that waits: nothing of that is left to the task."""
+
+    async def work(handler: DownloadHandler, server: Server) -> None:
+        async def never(_: str) -> Any:
+            await asyncio.Event().wait()
+
+        handler.resolver.resolve = never  # type: ignore[assignment, method-assign]
+        for _ in range(2):
+            with pytest.raises(FetchError, match="dns_timeout"):
+                await handler.download_request(Request(server.url(host="a.org"), meta={"download_timeout": 0.05}))
+        await asyncio.sleep(0)
+        task = asyncio.current_task()
+        assert task is not None
+        assert sys.version_info < (3, 11) or not task.cancelling()
+
+    crawl(html(), work, run=run)
 
 
 def test_the_marks_of_an_earlier_fetch_do_not_stay() -> None:
