@@ -1,6 +1,7 @@
 """CPU of each thing that is done with a page after its response is here, in microseconds: a budget, line by line.
 
     PYTHONPATH=. python bench/stages.py [FOLDER] [--pages N] [--rounds N]
+    PYTHONPATH=. python bench/stages.py --guard --pages 60 --rounds 9
 
 FOLDER holds .html files (searched recursively; ../shared/data/e_html_pages unpacked, for instance); without it, pages of 31 kB with 100
 links are made up with a seed. Medians of alternating rounds; CPU time of the worker's process, for what Redis does also the server's
@@ -14,6 +15,7 @@ import argparse
 import asyncio
 import hashlib
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -23,6 +25,8 @@ from typing import Any
 
 from page import made_up
 from redis.asyncio import Redis
+from scrapy.http import HtmlResponse
+from scrapy.linkextractors import LinkExtractor
 from selectolax.lexbor import LexborHTMLParser
 
 from crawlweb.analysis import Analysis, Analyst, Outlinks, Recipe, Task
@@ -42,6 +46,9 @@ from crawlweb.policy.canonical import Canonicalizer, url_key
 from crawlweb.records import About, Copy, Entry, Fetch, PageRecord, WarcRef
 from crawlweb.store.warc import WarcWriter
 from tests.conftest import _default_binary, serving
+
+GUARDS: dict[str, float] = {}
+"""Most of what LinkExtractor takes; a third over what was measured, a half where it is Redis' time or a disk's."""
 
 BATCH = 32
 NOTHING = Wants(main_text=False, language=False)
@@ -170,11 +177,12 @@ async def cpu_s(client: Redis) -> float:
     return float(info["used_cpu_user"]) + float(info["used_cpu_sys"])
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", nargs="?", type=Path)
     parser.add_argument("--pages", type=int, default=300)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--guard", action="store_true")
     options = parser.parse_args()
     files = sorted(options.folder.rglob("*.html"))[: options.pages] if options.folder else []
     bodies = [file.read_bytes() for file in files] if files else made_up(options.pages)
@@ -186,11 +194,21 @@ def main() -> None:
     work = stages_here(tasks)
     analyst = Analyst(Recipe(Wants()))
     analyses = [analyst.analyse(task) for task in tasks]
+    unit, extractor = list[float](), LinkExtractor()
+    responses = [HtmlResponse(task.url, body=task.body, headers={"Content-Type": "text/html; charset=utf-8"}) for task in tasks[:20]]
     took: dict[str, list[float]] = {}
     took_redis: dict[str, list[float]] = {}
+
+    def measure_unit() -> None:
+        begun = time.process_time()
+        for response in responses:
+            extractor.extract_links(response)
+        unit.append((time.process_time() - begun) / len(responses))
+
     with serving(_default_binary()) as server:
         for _ in range(options.rounds):
             for name, run in work.items():
+                measure_unit()
                 begun = time.process_time()
                 run()
                 took.setdefault(name, []).append((time.process_time() - begun) / len(tasks))
@@ -199,11 +217,21 @@ def main() -> None:
             for name, (worker_s, redis_s) in asyncio.run(in_redis(server.url, analyses)).items():
                 took.setdefault(name, []).append(worker_s)
                 took_redis.setdefault(name, []).append(redis_s)
-    print("| stage | worker, us a page | Redis, us a page |\n| --- | ---: | ---: |")
+    print(f"LinkExtractor: {statistics.median(unit) * 1e6:.0f} us a page")
+    print("| stage | worker, us a page | Redis, us a page | share |\n| --- | ---: | ---: | ---: |")
+    shares = {name: min(values) / min(unit) for name, values in took.items()}
+    shares |= {f"{name}, Redis": min(values) / min(unit) for name, values in took_redis.items()}
     for name, values in took.items():
         redis_us = f"{statistics.median(took_redis[name]) * 1e6:.0f}" if name in took_redis else ""
-        print(f"| {name} | {statistics.median(values) * 1e6:.0f} | {redis_us} |")
+        print(f"| {name} | {statistics.median(values) * 1e6:.0f} | {redis_us} | {shares[name]:.3f} |")
+    if not options.guard:
+        return 0
+    over = [
+        f"{name}: {share:.3f} of LinkExtractor's time, {GUARDS[name]:.3f} allowed" for name, share in shares.items() if share > GUARDS[name]
+    ]
+    print("\n".join(over) or "no stage is over its bound")
+    return int(bool(over))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
