@@ -59,6 +59,12 @@ def log_of(crawl: Crawl, worker: int) -> Run:
     return run
 
 
+def has_begun(crawl: Crawl, worker: int) -> bool:
+    """A worker that is interrupted before has nothing to sum up."""
+    log = log_of(crawl, worker)
+    return log.log_file.exists() and " partitions are this one's" in log.log
+
+
 def items(crawl: Crawl) -> Counter[str]:
     files = crawl.folder.glob("pages-*.jsonl")
     return Counter(json.loads(line)["final_url"] for file in files for line in file.read_text().splitlines())
@@ -113,6 +119,7 @@ def test_one_interrupt_stops_all_cleanly(folder: Path) -> None:
     with a_web(pages=60) as web, Crawl(folder, web.dns_server) as crawl:
         run = start(crawl, 3, web.seeds())
         run.wait_until(lambda: web.wait_until_served(30, 0.01))
+        run.wait_until(lambda: all(has_begun(crawl, n) for n in (1, 2, 3)))
         workers = workers_of(run)
         run.interrupt()
         run.succeeds(60)
