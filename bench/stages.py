@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import hashlib
 import statistics
 import sys
@@ -44,6 +45,7 @@ from crawlweb.frontier.pages import record_key
 from crawlweb.frontier.rows import Lease, Link, Outcome, PageEvent
 from crawlweb.policy.canonical import Canonicalizer, url_key
 from crawlweb.records import About, Copy, Entry, Fetch, PageRecord, WarcRef
+from crawlweb.scheduler import GC_THRESHOLDS
 from crawlweb.store.warc import WarcWriter
 from tests.conftest import _default_binary, serving
 
@@ -221,6 +223,10 @@ def main() -> int:
     took: dict[str, list[float]] = {}
     took_redis: dict[str, list[float]] = {}
 
+    gc.collect()
+    gc.freeze()  # as a worker does at its start, with its thresholds
+    gc.set_threshold(*GC_THRESHOLDS)
+
     def measure_unit() -> None:
         begun = time.process_time()
         for response in responses:
@@ -239,6 +245,7 @@ def main() -> int:
             for name, (worker_s, redis_s) in asyncio.run(in_redis(server.url, analyses)).items():
                 took.setdefault(name, []).append(worker_s)
                 took_redis.setdefault(name, []).append(redis_s)
+    gc.unfreeze()
     print(f"LinkExtractor: {statistics.median(unit) * 1e6:.0f} us a page")
     print("| stage | worker, us a page | Redis, us a page | share |\n| --- | ---: | ---: | ---: |")
     shares = {name: min(values) / min(unit) for name, values in took.items()}
