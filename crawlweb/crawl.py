@@ -8,7 +8,6 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -47,8 +46,6 @@ from .worker import Worker
 logger = logging.getLogger(__name__)
 
 START_S = 5.0  # a Redis that is started again while a worker starts is waited for
-
-_queue_of = lru_cache(256)(front_queue)
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +240,7 @@ class Crawl:
         new = [target for target in inside if not self.worker.outbox.sent_lately(target.key)]
         count("links/cached", len(inside) - len(new))
         self.worker.outbox.add_links(
-            (Link(t.host, t.key, Entry(t.url, _queue_of(path_depth(t.url)), depth, referrer), NORMAL) for t in new), ticket
+            (Link(t.host, t.key, Entry(t.url, front_queue(path_depth(t.url)), depth, referrer), NORMAL) for t in new), ticket
         )
 
     async def _refuse_what_is_not_ours(self) -> None:
