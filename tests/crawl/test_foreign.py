@@ -34,8 +34,7 @@ async def wrong_types(frontier: Any) -> None:
     redis = frontier.redis
     for p in range(PARTITIONS):
         for name in ("front:0", "wait", "asleep", "leases", "leased", "bloom"):
-            if not await redis.exists(frontier.key(p, name)):
-                await redis.set(frontier.key(p, name), "a string")
+            await redis.set(frontier.key(p, name), "a string", nx=True)
     p = partition_of("tree0.org", PARTITIONS)
     for scheme in ("http", "https"):
         await redis.set(frontier.key(p, f"robots:{scheme}://tree0.org:1"), b"nonsense")
