@@ -1,7 +1,8 @@
 """The download handler for http and https: one request, one address, one connection, within the lease and the caps.
 
 Scrapy's request in, Scrapy's response out; the wire is `exchange.py`. Read from `request.meta`: `download_timeout`,
-`crawlweb_deadline`, `crawlweb_any_type`, `crawlweb_ip` (the address to connect to; without it the name is resolved).
+`crawlweb_deadline`, `crawlweb_any_type`, `crawlweb_ip` (the address to connect to; without it the name is resolved),
+`crawlweb_spacing` (host, and seconds from the start of its last request to this one's).
 Written there: `crawlweb_fetch` (a `records.Fetch`) when response headers came, else `crawlweb_sent` (boottime of the end)
 when the server may have seen the request; `crawlweb_truncated` (`Fetch.truncated`) where `response.flags` has "truncated";
 `download_latency`; `crawlweb_held` (an `in_flight.Body`) of a leased request: whoever ends it releases the bytes.
@@ -35,6 +36,7 @@ from crawlweb.errors import ConnectionWasClosed, FetchError, LeaseExpired, NoRoo
 from crawlweb.exchange import Caps, Exchange, Head
 from crawlweb.in_flight import Body, InFlight
 from crawlweb.records import Fetch, boottime
+from crawlweb.spacing import Spacing
 
 if TYPE_CHECKING:
     from urllib.parse import ParseResult
@@ -104,6 +106,7 @@ class DownloadHandler:
         self.resolver = resolver_of(crawler)
         self._in_flight = in_flight_of(crawler)
         self.connections = Connections(config.keep_alive_s, config.keep_alive_most)
+        self.spacing = Spacing()
         self._min_delay_s, self._latency_factor = config.min_delay_s, config.latency_factor
         self._stats = crawler.stats
         self._tls: ssl.SSLContext | None = None
@@ -198,6 +201,7 @@ class _Attempt:
         self._peer: Peer | None = None
         self._is_reused = False
         self._timed_out = False
+        self._awaits_turn = False
 
     async def response(self) -> Response:
         timeout_s = self._handler.timeout_s(self._request)
@@ -218,6 +222,8 @@ class _Attempt:
                 task.uncancel()
             if deadline is not None and boottime() > until + _SLEPT_S:
                 raise LeaseExpired("the process slept before the request was sent") from None
+            if self._awaits_turn:
+                raise LeaseExpired("its turn came too late") from None
             raise FetchError("connect_timeout" if self.address else "dns_timeout", f"after {timeout_s:g} s") from None
         finally:
             timer.cancel()
@@ -250,6 +256,10 @@ class _Attempt:
         await self._connect(url, self.address, until)
         self._request_head = request_head(self._request, url, self._handler.from_email, closes=self.exchange.keep is None)
         data = self._request_head + self._request.body
+        if spacing := self._request.meta.get("crawlweb_spacing"):
+            self._awaits_turn = True
+            await self._handler.spacing.turn(*spacing)
+            self._awaits_turn = False
         self.exchange.on_first_byte = self._take_latency
         self._fetched_at = time.time()
         self._check_time(until, deadline)  # the write that follows is the kernel's at once

@@ -316,6 +316,8 @@ class Scheduler(BaseScheduler):
         request.meta.update(depth=entry.depth, download_slot=DOWNLOAD_SLOT, crawlweb_deadline=job.until)
         if job.ip:
             request.meta["crawlweb_ip"] = job.ip
+        if lease.apart_s:
+            request.meta["crawlweb_spacing"] = lease.host, lease.apart_s
         return request
 
     def _failed(self, failure: Failure) -> Failure:

@@ -21,6 +21,7 @@ MIDDLE = tuple(
         "worker",
         "outbox",
         "turns",
+        "spacing",
         "job",
         "limit",
         "renewals",

@@ -298,7 +298,7 @@ class Frontier:
         if queues and self.see_to:
             self.see_to(partition, [queue.decode(errors="replace") for queue in queues])
         leases = []
-        for token, host_bytes, data, wait_ms, failures, trouble_ms, shown, flags, errors in rows:
+        for token, host_bytes, data, wait_ms, failures, trouble_ms, shown, flags, errors, apart_ms in rows:
             try:
                 host = host_bytes.decode()
                 entry = codec.decode(data, host)
@@ -312,6 +312,7 @@ class Frontier:
             lease.shown = tuple(_shown(shown, host))
             lease.origin_has_pages, lease.has_permission, lease.others_have_pages = bool(flags & 1), bool(flags & 2), bool(flags & 4)
             lease.error_shapes, lease.has_real_errors, lease.probed_at = error_pages(errors)
+            lease.apart_s = apart_ms / 1000
             leases.append(lease)
         if leases and self.run_of(partition) != run:  # the server changed under the call, and did not know it
             await self.complete(partition, [Outcome(lease, "l") for lease in leases])

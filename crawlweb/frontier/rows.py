@@ -52,6 +52,7 @@ class Lease:
     has_real_errors: bool = False  # some of them came with status 404 or 410
     probed_at: float = 0.0  # Unix time, to the hour, of the last request for a path that cannot be there; 0: none
     has_permission: bool = False  # an override allows its host less than the minimum delay
+    apart_s: float = 0.0  # from start to start, where its host may have several requests at a time
     is_gone: bool = False  # it ran out, and somebody else may have the URL
 
 

@@ -11,7 +11,7 @@
 -- Returns  msgpack [ms until something may be due (-1: nothing is here), [queue, ...], [token, host, entry, not-before in ms, failures of its origin in a
 --          row, ms since the first of them (-1: none), [the host's next entries, if robots.txt disallowed its last one],
 --          1 if its origin had pages + 2 if an override allows it less than the minimum + 4 if other origins of the host had pages,
---          or may have: the host had few, its error pages (host.lua: e)], ...]
+--          or may have: the host had few, its error pages (host.lua: e), ms from start to start where it may have several in flight (0: it may not)], ...]
 -- Holds    a call that finds nothing to do writes nothing; a full Redis refuses it as a whole; a host is in one of ready, asleep, in flight, front; a leased URL stands in `leased` and nowhere else
 
 local MOVE_MOST = 64
@@ -56,7 +56,8 @@ local function row(token, host, h, entry, o)
   elseif not is_known then
     flags = flags + 4
   end
-  return {token, host, entry, math.max(0, not_before - now), o and o.f or 0, since, shown, flags, h.e or ''}
+  local apart_ms = h.most > 1 and delay_of(h, num(ARGV[9]), num(ARGV[10]), num(ARGV[11])) or 0
+  return {token, host, entry, math.max(0, not_before - now), o and o.f or 0, since, shown, flags, h.e or '', apart_ms}
 end
 
 local function describe(token, host, entry)
