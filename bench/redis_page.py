@@ -2,13 +2,15 @@
 
     python bench/redis_page.py                            same work and everything on, CONCURRENT_REQUESTS 256 and 64
     python bench/redis_page.py --concurrency 256 --rounds 3
+    python bench/redis_page.py --hosts 3000 --delay-s 2   a crawl that waits for its hosts
 
 The crawl is that of throughput.py: the same web, delay 0, the worker on one core, the web and a private Redis with its append-only file on
 the other. After the warm-up there are windows of two kinds in turn, `--pages` in each kind. In the first nothing is watched: CPU (INFO cpu)
 and bytes of the network (INFO stats) a page, as the server counts them. In the second the server logs how long each call took (SLOWLOG),
 and an extension in the worker counts calls, and the bytes of one in eight, as RESP2 would write them; all of it by script. Times are wall
 time, and longer where others use the machine, but in proportion: the server's whole CPU (reading, answering and its log on disk included)
-is divided as they are.
+is divided as they are. Beside the crawl's calls goes a yardstick: a script that only counts, made to take `YARDSTICK_US` on an idle
+server. How much longer it takes at its 99th percentile is what the machine adds to those of the crawl's scripts.
 
 Pages a second of a shard: 70 % of a core divided by CPU a page, at the speed of this crawl.
 """
@@ -58,6 +60,8 @@ GOAL_CALLS = 3.0
 STATS = ("links/found", "links/out_of_scope", "links/cached", "links/seen", "links/enqueued", "redis/calls", "pages")
 DIGESTS = {scripts.digest(step): step for step in scripts.STEPS}
 CLIENT = "bench"
+YARDSTICK_US = 600  # as a joined call (scripts.MOST_US)
+YARDSTICK = "local n = 0 for i = 1, tonumber(ARGV[1]) do n = n + i % 7 end return n"
 
 EXTENSION = """
 import json, os, signal
@@ -119,13 +123,14 @@ class Row:
 
 @dataclass
 class Run:
-    """`plain`, `watched`: the whole server, a page. `percentiles_us`: 50 and 99, by script."""
+    """`plain`, `watched`: the whole server, a page. `percentiles_us`: 50 and 99, by script; `yardstick_us` likewise."""
 
     pages_per_s: float
     plain: Row
     watched: Row
     rows: dict[str, Row]
     percentiles_us: dict[str, tuple[int, ...]]
+    yardstick_us: tuple[int, ...]
     stats: dict[str, float]
     """A page."""
     account: Account = field(repr=False)
@@ -139,9 +144,21 @@ class Crawl:
     ) -> None:
         self.web, self.server, self.child, self.told, self.options = web, server, child, told, options
         self.deadline_s = time.monotonic() + options.timeout_s
+        self._turns = self._turns_of(YARDSTICK_US)
 
-    def wait(self, pages: int) -> int:
+    def _turns_of(self, us: float) -> int:
+        """How often the yardstick counts in so many microseconds: the quickest of some."""
+        took_s = []
+        for _ in range(50):
+            begun = time.perf_counter()
+            self.server.eval(YARDSTICK, 0, 10_000)
+            took_s.append(time.perf_counter() - begun)
+        return round(us / 1e6 / min(took_s) * 10_000)
+
+    def wait(self, pages: int, with_yardstick: bool = False) -> int:
         while (served := self.web.served()) < pages:
+            if with_yardstick:
+                self.server.eval(YARDSTICK, 0, self._turns)
             if self.child.poll() is not None:
                 raise RuntimeError(f"the crawler ended with {self.child.returncode} after {served} pages")
             if time.monotonic() > self.deadline_s:
@@ -164,10 +181,10 @@ class Crawl:
         cpu_us = 1e6 * (info["used_cpu_user"] + info["used_cpu_sys"])
         return {"cpu_us": cpu_us, "in": info["total_net_input_bytes"], "out": info["total_net_output_bytes"], "s": time.monotonic()}
 
-    def window(self) -> tuple[int, dict[str, float]]:
+    def window(self, is_watched: bool = False) -> tuple[int, dict[str, float]]:
         """Pages served in it, and by how much the server's counters rose."""
         first, before = self.web.served(), self.counters()
-        pages = self.wait(first + self.options.pages // WINDOWS) - first
+        pages = self.wait(first + self.options.pages // WINDOWS, with_yardstick=is_watched) - first
         after = self.counters()
         return pages, {name: value - before[name] for name, value in after.items()}
 
@@ -182,7 +199,7 @@ def measure(name: str, concurrency: int, options: argparse.Namespace) -> Run:
         path = os.pathsep.join(filter(None, (folder_name, os.environ.get("PYTHONPATH"))))
         with log.open("wb") as output:
             child = subprocess.Popen(
-                [*command, "-s", f"EXTENSIONS={json.dumps({'sizes.Sizes': 0})}"],
+                [*command, "-s", f"EXTENSIONS={json.dumps({'sizes.Sizes': 0})}", "-s", f"CRAWLWEB_MIN_DELAY_S={options.delay_s}"],
                 cwd=CRAWLERS[name].folder,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -225,7 +242,7 @@ def _windows(crawl: Crawl, socket: str) -> Run:
         rose.update(more)
         before = crawl.tell()
         server.config_set("slowlog-log-slower-than", SHORT_US)
-        served, more = crawl.window()
+        served, more = crawl.window(is_watched=True)
         watched += served
         watched_rose.update(more)
         server.config_set("slowlog-log-slower-than", -1)
@@ -234,8 +251,12 @@ def _windows(crawl: Crawl, socket: str) -> Run:
             stats[name] += after["stats"].get(f"crawlweb/{name}", 0) - before["stats"].get(f"crawlweb/{name}", 0)
 
     took_us: dict[str, list[int]] = defaultdict(list)
+    yardstick_us = []
     for logged in server.slowlog_get(CALLS_KEPT):
-        if logged["client_name"] != CLIENT.encode():
+        if logged["client_name"] == CLIENT.encode():
+            if logged["command"].startswith(b"EVAL"):
+                yardstick_us.append(logged["duration"])
+        else:
             took_us[_named(*logged["command"].decode(errors="replace").split(" ")[:2])].append(logged["duration"])
     sizes: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
     for command, counted in after["sizes"].items():
@@ -254,6 +275,7 @@ def _windows(crawl: Crawl, socket: str) -> Run:
         watched=Row(calls, *(watched_rose[name] / watched for name in ("cpu_us", "in", "out"))),
         rows=rows,
         percentiles_us={name: tuple(_percentile(times, share) for share in (0.5, 0.99)) for name, times in took_us.items() if times},
+        yardstick_us=tuple(_percentile(yardstick_us, share) for share in (0.5, 0.99)),
         stats={name: value / watched for name, value in stats.items()},
         account=asyncio.run(_account(socket)),
     )
@@ -305,6 +327,8 @@ def show(crawler: str, concurrency: int, runs: list[Run]) -> None:
         )
     for text, row in (("all of these", watched), ("**whole server, not watched**", plain)):
         print(f"| {text} | {row.calls:.2f} | {row.run_us:.0f} | | | | {row.in_bytes:,.0f} | {row.out_bytes:,.0f} |")
+    half, most = (median(lambda run, k=k: run.yardstick_us[k]) for k in (0, 1))
+    print(f"yardstick of {YARDSTICK_US} us: p50 {half:.0f}, p99 {most:.0f} us")
     goal_us, pages_per_s = 1000 * GOALS_MS[crawler], SHARE * 1e6 / plain.run_us
     print(
         f"CPU {plain.run_us / 1000:.3f} ms a page, goal {goal_us / 1000:.2f}: {'holds' if plain.run_us <= goal_us else 'MISSED'}; "
@@ -340,6 +364,7 @@ def main() -> int:
     parser.add_argument("--warm-up", type=int, default=1000, help="pages before these")
     parser.add_argument("--hosts", type=int, default=300)
     parser.add_argument("--host-pages", type=int, default=300, help="decides how many links are new")
+    parser.add_argument("--delay-s", type=float, default=0.0, help="least delay of a host")
     parser.add_argument("--timeout-s", type=int, default=300, help="of a run")
     parser.add_argument("--crawler-core", type=int, default=0)
     parser.add_argument("--server-core", type=int, default=1)
