@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import mmap
+import time
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
@@ -18,11 +19,13 @@ from .frontier.frontier import Frontier
 from .frontier.memory import MemoryWatch
 from .frontier.rows import EXACT, Link, Outcome
 from .pace import Pace
+from .records import boottime
 
 LINK_BATCH = 100  # links a call: p99 in the server stays under 2 ms, even if all are new and of many hosts
 OUTCOME_BATCH = 48  # the same of outcomes, each with a record of its page (64: p99 2.1 ms, bench/records.py)
 FLUSH_S = 0.03  # links and outcomes wait so long for company,
-FLUSH_MAX_S = 0.1  # or, where hosts rest longer anyway, up to this: fewer calls a page
+FLUSH_MAX_S = 0.1  # or, where hosts rest longer anyway or the worker is busy, up to this: fewer and larger calls
+BUSY = 0.8  # of a core: what is sent soon then comes back to a worker that has no time for it
 ALL = -1  # partitions
 WAYS = 8  # keys of a set of the cache
 SET_BYTES = 16 * WAYS
@@ -154,8 +157,13 @@ class Outbox:
             self._settle(ticket)
 
     async def flush_forever(self) -> None:
+        pause_s = flush_s(self._frontier.limits.min_delay_s)
+        at, worked = boottime(), time.thread_time()
         while True:
-            await asyncio.sleep(flush_s(self._frontier.limits.min_delay_s))
+            await asyncio.sleep(pause_s)
+            if (left_s := at + FLUSH_MAX_S - boottime()) > 0 and time.thread_time() - worked > BUSY * (boottime() - at):
+                await asyncio.sleep(left_s)
+            at, worked = boottime(), time.thread_time()
             links = [("links", p) for p, waiting in self._links.items() if waiting]
             finished = [] if links and not self._links_under_way else self._finished()  # else they go when the links are acknowledged
             await self._flush_due([*finished, *links, *(("seeds", p) for p, waiting in self._seeds.items() if waiting)])
