@@ -213,6 +213,8 @@ def measure(name: str, concurrency: int, options: argparse.Namespace) -> Run:
             with redis.Redis(unix_socket_path=str(socket), client_name=CLIENT) as server:
                 crawl = Crawl(web, server, child, told, options)
                 crawl.wait(1)
+                if options.no_aof:
+                    server.config_set("appendonly", "no")
                 move(processes.find()[1], {options.server_core})
                 os.setpriority(os.PRIO_PROCESS, web.pid, GIVING_WAY)
                 with contextlib.suppress(PermissionError):
@@ -365,6 +367,7 @@ def main() -> int:
     parser.add_argument("--hosts", type=int, default=300)
     parser.add_argument("--host-pages", type=int, default=300, help="decides how many links are new")
     parser.add_argument("--delay-s", type=float, default=0.0, help="least delay of a host")
+    parser.add_argument("--no-aof", action="store_true", help="without the append-only file")
     parser.add_argument("--timeout-s", type=int, default=300, help="of a run")
     parser.add_argument("--crawler-core", type=int, default=0)
     parser.add_argument("--server-core", type=int, default=1)
