@@ -143,8 +143,8 @@ class Worker:
             frontier.partitions,
             self._rota,
             busy=lambda: not self._is_idle,
-            in_hand=lambda: len(self.in_hand),
-            leases=lambda: self._poller.leased,
+            in_hand=self.in_hand,
+            leased=lambda: self._poller.leased,
             gauge=gauge,
         )
         told = Told(self._found, self._completing, self._completed, dropped, count, self._tasks.run)
@@ -172,7 +172,7 @@ class Worker:
             busy=lambda: self.busy,
             idle=lambda: self._is_idle,
             outside=self.anything_outside,
-            leases=lambda: self._poller.leased,
+            leased=lambda: self._poller.leased,
             ended=self._ended,
         )
 
