@@ -250,7 +250,7 @@ class Worker:
         if not self.in_hand or len(ends) < len(batch):
             self.ask(p)
         else:
-            self._rota.ask_for(p, min(ends) + self.frontier.limits.min_delay_s - boottime())
+            self._rota.ask_ahead(p, min(ends) + self.frontier.limits.min_delay_s - boottime())
 
     def _found(self, p: int) -> None:
         """New links are in a partition: of hosts that it knows and has its times for, most of them."""
