@@ -214,6 +214,8 @@ class Worker:
         self._count("leases/returned")
         self.finish(job, Outcome(job.lease, "l"))
 
+    # -- what the other rooms of the crawl ask of it -----------------------------------------------------------------------
+
     @property
     def busy(self) -> bool:
         handing = self.starts is not None and self.starts.handing
@@ -227,6 +229,16 @@ class Worker:
     async def anything_outside(self) -> bool:
         """Start URLs that the frontier does not have yet."""
         return self.starts is not None and await self.starts.anything_outside()
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        self._tasks.spawn(work)
+
+    def own_partitions(self) -> list[int]:
+        return self._rota.own
+
+    def ask(self, p: int) -> None:
+        """Something is in a partition."""
+        self._rota.ask(p, 0)
 
     @property
     def _full(self) -> bool:
@@ -346,13 +358,3 @@ class Worker:
         """Something is, to Redis or from there."""
         takes = self.starts is not None and (self.starts.asking or self.starts.handing)
         return bool(self.outbox.unsent or self._turns.unsent or self._poller.polls or takes)
-
-    def run(self, work: Coroutine[Any, Any, None]) -> None:
-        self._tasks.spawn(work)
-
-    def own_partitions(self) -> list[int]:
-        return self._rota.own
-
-    def ask(self, p: int) -> None:
-        """Something is in a partition."""
-        self._rota.ask(p, 0)
