@@ -31,7 +31,7 @@ sys.path.insert(0, str(ROOT))
 
 from redis.asyncio import Redis  # noqa: E402
 
-from crawlweb import outbox, rota, worker  # noqa: E402
+from crawlweb import outbox, poller, rota  # noqa: E402
 from crawlweb.default_settings import Config  # noqa: E402
 from crawlweb.frontier.frontier import Frontier  # noqa: E402
 from crawlweb.frontier.rows import Limits, Link, Outcome  # noqa: E402
@@ -303,7 +303,7 @@ def load_of(given: Given, measured: Measured, size: Size, seen: list[Layer], pag
 
     enqueues, completes = calls(given.hosts_linked), calls(1)
     leases = 1 / (1 + pages_per_s / p * LEASE_WINDOW_S)  # hosts that come due within a window are leased together
-    idle_s = rota.IDLE_MOST * worker.POLL_MAX_S
+    idle_s = rota.IDLE_MOST * poller.POLL_MAX_S
     asked = p * pollers(workers, p) * max(1 / idle_s, min(pages_per_s / p, 1 / LEASE_WINDOW_S))
     polls = max(0.0, asked - leases * pages_per_s)
     calls_a_page, polls_a_page = enqueues + completes + leases, polls / pages_per_s

@@ -148,7 +148,7 @@ class Hand:
 
     async def die(self) -> None:
         """Stops in the middle of everything. Its fetches are cut off: hosts see their end."""
-        tasks = [*self.worker._tasks, self._loop]
+        tasks = [*self.worker._tasks.alive, self._loop]
         self.worker.closing = self.frontier.closing = True
         for task in tasks:
             task.cancel()

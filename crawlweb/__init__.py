@@ -6,10 +6,12 @@ The rooms, in the order in which a URL walks through them:
     policy/        decides: canonical form and URL key, host, scope, priority, robots.txt and other directives, retries,
                    other spellings, refusals, addresses without a clock — pure functions
     frontier/      enforces: front queues, back queues, leases, clocks of hosts and addresses, the seen-set — Redis and Lua
-    worker         one process's share of the frontier: leases ahead, and what to do with each
+    worker         one process of a crawl: holds together what follows, from the lease to the outcome
     share, rota    which partitions are this worker's, and when each is asked; pace: how many calls a second
-    limit          max_pages: does a page count?
+    poller         leases come in, ahead of their time
+    admission      what must be known before a lease is a job; rulebook: what robots.txt says; limit: max_pages, does a page count?
     turns          a request waits for its address
+    jobs           a job waits for its not-before
     renewals       leases last while their pages are worked on
     outbox         links, events and outcomes out in batches: a page is complete after the others are acknowledged
     spill          the middle of long queues to disk and back

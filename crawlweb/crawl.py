@@ -178,7 +178,7 @@ class Crawl:
                 read=start_urls.read,
                 widen=self._widen,
                 count=self.hooks.count,
-                arrived=self.worker.arrived,
+                arrived=self.worker.ask,
                 enough=lambda: self.worker.enough,
             )
         self.worker.start()

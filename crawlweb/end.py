@@ -22,7 +22,7 @@ PASS_S, PASS_MOST_S = 0.5, 4.0  # between two looks at all partitions, where nob
 
 class End:
     """`busy`: has this worker something to do? `idle`: has it not, nor had its partitions? `outside`: are there start URLs that the
-    frontier does not have yet? `leases`: how many this worker has had. `ended` is told why, once. `waits`: for seeds."""
+    frontier does not have yet? `leased`: so many leases has this worker had. `ended` is told why, once. `waits`: for seeds."""
 
     def __init__(
         self,
@@ -34,12 +34,12 @@ class End:
         busy: Callable[[], bool],
         idle: Callable[[], bool],
         outside: Callable[[], Awaitable[bool]],
-        leases: Callable[[], int],
+        leased: Callable[[], int],
         ended: Callable[[str], None],
     ) -> None:
         self.waits = False
         self._frontier, self._meta, self._share, self._limit = frontier, meta, share, limit
-        self._busy, self._idle, self._outside, self._leases, self._ended = busy, idle, outside, leases, ended
+        self._busy, self._idle, self._outside, self._leased, self._ended = busy, idle, outside, leased, ended
         self._started = boottime()
         self._has_ended = False
 
@@ -78,7 +78,7 @@ class End:
     def _end_drained(self, urls: int) -> None:
         """Nothing is pending anywhere, of so many URLs that were ever enqueued."""
         if urls:
-            if not self._leases() and not self._has_ended:
+            if not self._leased() and not self._has_ended:
                 logger.info("crawl %s is finished: its %d URLs are done, none was left for this worker", self._frontier.crawl, urls)
             self._end("drained")
         elif boottime() - self._started >= NEVER_SEEDED_S:

@@ -27,8 +27,7 @@ HELD_AT_ONCE = 500
 
 class Recovery:
     """`tell_crawl`: writes what belongs to the whole crawl again; `in_hand`: leases by token; `running`: jobs whose request may be under
-    way; `forget`: what is known by heart is not to be relied on;
-    `done`: the partitions may be worked on again."""
+    way, by token; `forget`: what is known by heart is not to be relied on; `done`: the partitions may be worked on again."""
 
     def __init__(
         self,

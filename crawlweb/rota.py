@@ -52,10 +52,6 @@ class Rota:
         self.asked.set()
 
     @property
-    def partitions(self) -> int:
-        return len(self._pollers)
-
-    @property
     def own(self) -> list[int]:
         return list(self._pollers)
 
@@ -74,8 +70,8 @@ class Rota:
             self._due[p] = at
             self.asked.set()
 
-    def ask_for(self, p: int, in_s: float) -> None:
-        """Something there may be fetched in so many seconds."""
+    def ask_ahead(self, p: int, in_s: float) -> None:
+        """Something there may be fetched in so many seconds: its lease can be had before."""
         if p in self._pollers:
             self.ask(p, in_s - self._early(p) * self._look_ahead_s)
 

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 
 from .errors import FrontierError
 from .frontier.members import BEAT_S, Members
@@ -23,8 +23,8 @@ WHOLE = 30  # of so many beats one asks for the whole list
 
 
 class Share:
-    """`busy`: has this worker something to do, or may its partitions have? `in_hand`: leases; `leases`: received
-    so far. `over`: see members.Roll."""
+    """`busy`: has this worker something to do, or may its partitions have? `in_hand`: leases by token; `leased`: so many so far. `over`:
+    see members.Roll."""
 
     def __init__(
         self,
@@ -33,13 +33,13 @@ class Share:
         partitions: int,
         rota: Rota,
         busy: Callable[[], bool],
-        in_hand: Callable[[], int],
-        leases: Callable[[], int],
+        in_hand: Sized,
+        leased: Callable[[], int],
         gauge: Callable[[str, float], None] = lambda *_: None,
     ) -> None:
         self.over: int | None = None
         self._members, self._worker, self._partitions, self._rota = members, worker, partitions, rota
-        self._busy, self._in_hand, self._leases, self._gauge = busy, in_hand, leases, gauge
+        self._busy, self._in_hand, self._leased, self._gauge = busy, in_hand, leased, gauge
         self._workers: tuple[str, ...] = ()
         self._said_busy, self._others_busy = True, True
         self._left = False
@@ -97,18 +97,18 @@ class Share:
                 return
             busy = self._busy()
             self._measure()
-            roll = await self._members.beat(busy, self._in_hand(), round(self._per_min), whole)
+            roll = await self._members.beat(busy, len(self._in_hand), round(self._per_min), whole)
         self._said_busy, self._others_busy, self.over = busy, roll.busy > int(busy), roll.over
         self._rota.load = (self._per_min + FEW) / (roll.per_min / max(1, len(roll.workers)) + FEW)
         if roll.workers != self._workers:
             await self._divide(roll.workers)
 
     def _measure(self) -> None:
-        now, leases = boottime(), self._leases()
+        now, leased = boottime(), self._leased()
         passed_s = max(1e-3, now - self._measured)
-        per_min = 60 * (leases - self._counted) / passed_s
+        per_min = 60 * (leased - self._counted) / passed_s
         self._per_min += (per_min - self._per_min) * (1 - math.exp(-passed_s / SMOOTH_S))
-        self._measured, self._counted = now, leases
+        self._measured, self._counted = now, leased
 
     async def _divide(self, workers: tuple[str, ...]) -> None:
         is_alone = workers == (self._worker,)

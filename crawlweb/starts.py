@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 POLL_S = 1.0  # an empty key is asked this often, up to 1.5 times as long
 READ_AT_ONCE = 50  # entries between two looks at the rest of the event loop
-_AT_ONCE = 16  # partitions
+PARTITIONS_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +48,8 @@ async def place(links: Iterable[Link], partition_of: Callable[[str], int], enque
             letters.update((at, letter) for (at, _), letter in zip(some, answer, strict=True))
 
     parts = list(by_partition.items())
-    for first in range(0, len(parts), _AT_ONCE):
-        await asyncio.gather(*(send(p, rows) for p, rows in parts[first : first + _AT_ONCE]))
+    for first in range(0, len(parts), PARTITIONS_AT_ONCE):
+        await asyncio.gather(*(send(p, rows) for p, rows in parts[first : first + PARTITIONS_AT_ONCE]))
     return "".join(letters[at] for at in range(len(letters)))
 
 
@@ -75,7 +75,7 @@ class Starts:
         self._keys, self._frontier, self._memory, self._most = keys, frontier, memory, most
         self._read, self._widen, self._count, self._arrived, self._enough = read, widen, count, arrived, enough
         self._warned: set[Foreign] = set()
-        self._shown: set[str] = set()
+        self._said: set[str] = set()  # keys of which it was said that they hold what is no start URL
         self._rng = random.Random()
 
     async def anything_outside(self) -> bool:
@@ -151,8 +151,8 @@ class Starts:
         self._count("links/seen", letters.count("s"))
         self._count("start_urls/malformed", await key.drop(batch, bad))
         self._count("start_urls/taken", len(batch.entries))
-        if bad and key.key not in self._shown:
-            self._shown.add(key.key)
+        if bad and key.key not in self._said:
+            self._said.add(key.key)
             why = next(iter(bad.values()))
             logger.warning("%s holds what is no start URL (%s): such entries are moved to %s (said once)", key.key, why, key.quarantine)
 

@@ -12,13 +12,10 @@ import heapq
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from .frontier.frontier import Frontier
+from .job import Job
 from .records import boottime
-
-if TYPE_CHECKING:
-    from .job import Job
 
 TICK_S, TICK_MOST_S = 0.01, 0.05  # wishes and ends wait so long for company: a tenth of the delay of addresses within these
 AHEAD_S = 0.02  # and a tick: an address is asked for so long before its request is due

@@ -19,6 +19,10 @@ MIDDLE = tuple(
     f"crawlweb.{name}"
     for name in (
         "worker",
+        "poller",
+        "admission",
+        "jobs",
+        "tasks",
         "outbox",
         "turns",
         "spacing",

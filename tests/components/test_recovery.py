@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from perishable import Perishable, perishable
 
-from crawlweb import worker as worker_module
+from crawlweb import poller as poller_module
 from crawlweb.frontier import frontier as frontier_module
 from crawlweb.frontier import journal as journal_module
 from crawlweb.frontier.connect import Servers
@@ -42,7 +42,7 @@ def server(redis_server: Any) -> Iterator[Perishable]:
 def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frontier_module, "CALM_S", CALM_S)
     monkeypatch.setattr(frontier_module, "PAUSE_MOST_S", 0.2)
-    monkeypatch.setattr(worker_module, "CALM_S", CALM_S)
+    monkeypatch.setattr(poller_module, "CALM_S", CALM_S)
 
 
 def link(host: str, path: str = "/", how: int = NORMAL) -> Link:
@@ -313,10 +313,10 @@ def test_a_job_whose_lease_redis_lost_is_not_begun(server: Perishable) -> None:
         desk.allow("h.org")
         await desk.sent(link("h.org"))
         partition = desk.frontier.partition_of("h.org")
-        await until(lambda: not desk.worker._jobs and desk.frontier._runs.get(partition))
+        await until(lambda: not desk.worker._jobs.heap and desk.frontier._runs.get(partition))
         mark = server.mark()
-        desk.worker._capacity = 10
-        await until(lambda: desk.worker._jobs)
+        desk.worker._poller.capacity = 10
+        await until(lambda: desk.worker._jobs.heap)
         crashed = boottime()
         await asyncio.to_thread(server.crash, mark)
         await desk.recovered()
@@ -337,9 +337,9 @@ def test_a_host_whose_request_is_under_way_rests_until_that_has_ended(server: Pe
         partition = desk.frontier.partition_of("h.org")
         await until(lambda: desk.frontier._runs.get(partition))
         mark = server.mark()
-        desk.worker._capacity = 1
+        desk.worker._poller.capacity = 1
         job = await desk.job()
-        desk.worker._capacity = 0
+        desk.worker._poller.capacity = 0
         await asyncio.to_thread(server.crash, mark)
         await desk.recovered()
         began = boottime()
@@ -372,7 +372,7 @@ def test_leases_of_a_server_that_changed_under_the_call_are_given_back(server: P
 
 
 def test_leases_last_longer_and_are_not_reclaimed_after_a_silence(server: Perishable, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (frontier_module, worker_module):
+    for module in (frontier_module, poller_module):
         monkeypatch.setattr(module, "CALM_S", 5.0)  # as it is, however loaded the machine
 
     async def work(desk: Desk) -> None:

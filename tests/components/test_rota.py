@@ -115,8 +115,8 @@ def test_what_is_put_there_meanwhile_is_not_forgotten() -> None:
 def test_a_partition_is_asked_a_little_before_what_was_done_there_may_be_followed(in_s: float, expected_s: float) -> None:
     rota = rota_of({1: 1})
     rota.due(8)
-    rota.ask_for(1, in_s)
-    rota.ask_for(2, in_s)  # another worker's
+    rota.ask_ahead(1, in_s)
+    rota.ask_ahead(2, in_s)  # another worker's
     assert rota.until_due_s() == pytest.approx(expected_s)
 
 
@@ -131,7 +131,7 @@ def test_taking_partitions_leaves_the_others_as_they_were(clock: Clock) -> None:
     assert rota.due(8) == [4, 1]
     rota.answered(2, 0.0, 5, 64)  # its answer was on the way
     rota.again(2)
-    assert rota.partitions == 2
+    assert len(rota.own) == 2
     assert rota.due(8) == []
 
 

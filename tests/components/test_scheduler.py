@@ -105,7 +105,7 @@ class Desk:
             ctr = self.frontier.key(p, "ctr")
             last = int(await self.redis.hget(ctr, "now") or 0)
             await self.redis.hset(ctr, "now", str(round(max(last, now * 1000 + us // 1000) + seconds * 1000)))
-            self.scheduler.crawl.worker._ask(p, 0)
+            self.scheduler.crawl.worker.ask(p)
 
     async def keep(self, origin: str, answer: robots.Answer, age_s: float = 0.0) -> None:
         """As if its robots.txt had been fetched so long ago."""
@@ -505,7 +505,7 @@ def test_a_robots_txt_is_never_the_spider_s(redis_url: str, tmp_path: Path, stat
         assert request.meta["crawlweb_any_type"]
         assert "page" not in request.meta
         assert not desk.answer(request, status, {"Location": location, "Retry-After": "1"}, b"")
-        await until(lambda: not desk.scheduler.crawl.worker.in_hand or desk.scheduler.crawl.worker._jobs)
+        await until(lambda: not desk.scheduler.crawl.worker.in_hand or desk.scheduler.crawl.worker._jobs.heap)
         assert await desk.dead() == []
         await desk.audit()
 
@@ -721,7 +721,7 @@ def test_a_request_goes_to_the_address_whose_turn_it_has_and_to_no_other(redis_u
         async def nowhere(name: str) -> str:  # noqa: ARG001
             return ""
 
-        desk.scheduler.crawl.worker._address_of = nowhere
+        desk.scheduler.crawl.worker._admission._address_of = nowhere
         assert "crawlweb_ip" not in (await desk.request()).meta
 
     run(redis_url, tmp_path, work, CRAWLWEB_IP_DELAY_S=0.02)
@@ -737,7 +737,7 @@ def test_closing_gives_back_what_is_not_begun_and_waits_for_what_is(redis_url: s
         desk.put("https://a.org/x")
         request = await desk.request()
         desk.put("https://b.org/x")
-        await until(lambda: desk.scheduler.crawl.worker._jobs)
+        await until(lambda: desk.scheduler.crawl.worker._jobs.heap)
         closing = asyncio.ensure_future(desk.slot.close())
         await until(lambda: desk.stat("leases/returned"))
         assert desk.scheduler.next_request() is None

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from crawlweb import end, share
-from crawlweb import worker as module
+from crawlweb import end, poller, share
 from crawlweb.errors import FrontierError
 from crawlweb.frontier import members
 from crawlweb.frontier.frontier import Frontier
@@ -156,7 +155,7 @@ class Hand:
 
     async def die(self) -> None:
         self.worker.closing = self.frontier.closing = True
-        tasks = [*self.worker._tasks, self._loop, *self._fetches]
+        tasks = [*self.worker._tasks.alive, self._loop, *self._fetches]
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks, timeout=5)
@@ -209,7 +208,7 @@ async def run_out(hand: Hand, by: Hand) -> int:
         ]
         for token in tokens:
             await by.client.zadd(by.frontier.key(p, "leases"), {token: 1}, xx=True)
-        by.worker._ask(p, 0)
+        by.worker.ask(p)
         lost += len(tokens)
     return lost
 
@@ -218,7 +217,7 @@ async def run_out(hand: Hand, by: Hand) -> int:
 def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(share, "BEAT_S", 0.1)
     monkeypatch.setattr(members, "DEAD_S", 20.0)  # whatever the machine does meanwhile
-    monkeypatch.setattr(module, "POLL_MAX_S", 0.2)
+    monkeypatch.setattr(poller, "POLL_MAX_S", 0.2)
     monkeypatch.setattr(end, "PASS_S", 0.1)
 
 
@@ -351,10 +350,10 @@ def test_nobody_ends_while_another_has_a_lease_or_died_with_one(redis_url: str) 
     async def work(hand: Callable[..., Hand], web: Web) -> None:
         one, two = hand(), hand()
         await until(lambda: divided(one, two))
-        two.stuck, one.worker._capacity = True, 0
+        two.stuck, one.worker._poller.capacity = True, 0
         await seed(one, web.hosts)
         await until(lambda: two.worker.in_hand)
-        one.worker._capacity = 50
+        one.worker._poller.capacity = 50
         await until(lambda: len(web.fetched) >= len(web.hosts) and not one.worker.busy)
         assert one.ended == []
         await two.die()

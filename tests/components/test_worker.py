@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from redis.asyncio import Redis
 
-from crawlweb import end, outbox, rulebook
+from crawlweb import end, outbox, poller, rulebook
 from crawlweb import worker as module
 from crawlweb.errors import FrontierError
 from crawlweb.frontier import memory
@@ -184,7 +184,7 @@ class Office:
             some = [link for link in links if partition_of(link.host, PARTITIONS) == p]
             if some:
                 await Frontier.enqueue(self.frontier, p, some)
-                self.worker._ask(p, 0)  # as after links of its own
+                self.worker.ask(p)  # as after links of its own
 
     async def passes(self, seconds: float) -> None:
         """The frontier's clock, which never goes back, is ahead of Redis' own by so much; it stands still until that has caught up."""
@@ -193,7 +193,7 @@ class Office:
             ctr = self.frontier.key(p, "ctr")
             last = int(await self.client.hget(ctr, "now") or 0)
             await self.client.hset(ctr, "now", str(round(max(last, now * 1000 + us // 1000) + seconds * 1000)))
-            self.worker._ask(p, 0)
+            self.worker.ask(p)
 
     def allow(self, *links: Link) -> None:
         for link in links:
@@ -256,9 +256,9 @@ class Hurried:
 
 @pytest.fixture(autouse=True)
 def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    for room in (module, outbox, end):
+    for room in (module, poller, outbox, end):
         monkeypatch.setattr(room, "asyncio", Hurried())
-    monkeypatch.setattr(module, "POLL_MAX_S", 0.1)
+    monkeypatch.setattr(poller, "POLL_MAX_S", 0.1)
     monkeypatch.setattr(module, "CLOSE_S", 2.0)  # a failing test does not wait for outcomes that nobody takes
 
 
@@ -538,7 +538,7 @@ def test_a_page_of_a_worker_that_died_after_its_event_is_told_of_again_under_ano
         office.frontier.hold("complete")
         ends_with_event(office, await office.job(), at=1_800_000_000.0)
         await until(lambda: office.frontier.done("published"))
-        for task in office.worker._tasks:
+        for task in office.worker._tasks.alive:
             task.cancel()
         office.worker.closing = True
 
@@ -715,7 +715,7 @@ def test_no_page_is_begun_while_too_many_links_wait(redis_url: str, monkeypatch:
         office.frontier.hold("enqueue")
         office.worker.outbox.add_links(found)
         await office.sent(page)
-        await until(lambda: office.worker._jobs)
+        await until(lambda: office.worker._jobs.heap)
         assert office.worker.next_job() is None
         office.frontier.free("enqueue")
         assert (await office.job()).lease.host == page.host
@@ -752,7 +752,7 @@ def test_a_lease_too_short_for_a_fetch_is_given_back(redis_url: str) -> None:
     async def work(office: Office) -> None:
         office.allow(page)
         await office.sent(page)
-        await until(lambda: office.worker._jobs)
+        await until(lambda: office.worker._jobs.heap)
         assert office.worker.next_job() is None
         await until(lambda: office.frontier.done("completed"))
         assert office.frontier.done("completed")[0] == (page.entry.url, "l")
@@ -762,7 +762,7 @@ def test_a_lease_too_short_for_a_fetch_is_given_back(redis_url: str) -> None:
 
 
 def test_a_job_waits_for_its_time_and_somebody_is_woken_then(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "POLL_MAX_S", 5.0)  # a poll would wake somebody too
+    monkeypatch.setattr(poller, "POLL_MAX_S", 5.0)  # a poll would wake somebody too
     urls = [link("h0.org", f"/{n}") for n in range(2)]
 
     async def work(office: Office) -> None:
@@ -772,8 +772,8 @@ def test_a_job_waits_for_its_time_and_somebody_is_woken_then(redis_url: str, mon
         job = await office.job()
         finished(office, job)
         ended = boottime()
-        await until(lambda: worker._jobs)  # leased ahead of its time
-        not_before = worker._jobs[0][0]
+        await until(lambda: worker._jobs.heap)  # leased ahead of its time
+        not_before = worker._jobs.heap[0][0]
         assert not_before >= ended + 0.15
         assert boottime() < not_before
         assert worker.next_job() is None
@@ -970,7 +970,7 @@ def test_each_origin_of_a_host_has_its_own_rules(redis_url: str) -> None:
 
 
 def test_a_disallowed_url_costs_no_request(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "POLL_MAX_S", 5.0)
+    monkeypatch.setattr(poller, "POLL_MAX_S", 5.0)
     urls = [link("h0.org", path) for path in ("/no/1", "/no/2", "/no/3", "/yes")]
 
     async def work(office: Office) -> None:
@@ -1049,7 +1049,7 @@ def test_what_stands_behind_a_disallowed_url_stops_nobody_whatever_it_is(redis_u
     async def work(office: Office) -> None:
         office.worker.rulebook.learn("https://h0.org", Rules(RULES))
         await office.sent(*urls[:2], Link("h0.org", b"x" * 16, Entry(url, 5)), urls[2], link("h0.org", "/yes", priority=6))
-        await until(lambda: office.ended or office.worker._jobs)
+        await until(lambda: office.ended or office.worker._jobs.heap)
         assert office.ended == []
 
     run(redis_url, work)
@@ -1308,7 +1308,7 @@ def test_an_older_copy_is_obeyed_until_another_host_has_told_the_new_one(redis_u
         judging(office, elsewhere, status, body=b"User-agent: *\nDisallow: /1")
         await until(lambda: elsewhere.lease.token not in office.worker.in_hand)
         finished(office, page)
-        await until(lambda: not office.worker.in_hand or office.worker._jobs)
+        await until(lambda: not office.worker.in_hand or office.worker._jobs.heap)
         (kept,) = await office.frontier.robots("h0.org", ["https://h0.org"])
         assert kept
         assert kept.value == {503: RULES, 404: ALLOW, 200: Answer("rules", b"User-agent: *\nDisallow: /1")}[status].pack()
@@ -1744,8 +1744,8 @@ def test_a_job_whose_hold_is_too_short_for_a_fetch_is_given_back_and_frees_its_a
     async def work(office: Office) -> None:
         office.allow(first, second)
         await office.sent(first)
-        await until(lambda: office.worker._jobs)
-        office.worker._jobs[0][2].ip_until = boottime() + 1
+        await until(lambda: office.worker._jobs.heap)
+        office.worker._jobs.heap[0][2].ip_until = boottime() + 1
         assert office.worker.next_job() is None
         await until(lambda: office.frontier.done("completed"))
         assert office.frontier.done("completed") == [(first.entry.url, "l")]
@@ -1868,7 +1868,7 @@ def test_closing_gives_back_leases_and_addresses_in_whatever_state(redis_url: st
         elif state == "asked":
             await asyncio.wait_for(asked.wait(), 5)
         elif state == "at hand":
-            await until(lambda: worker._jobs)
+            await until(lambda: worker._jobs.heap)
         worker.stop()
         found.set()
         gate.set()
@@ -2058,7 +2058,7 @@ def test_continuous_crawls_do_not_end(redis_url: str) -> None:
         await office.sent(page)
         finished(office, await office.job())
         await until(lambda: office.frontier.done("completed"))
-        assert not any("_watch_end" in repr(task) and not task.done() for task in office.worker._tasks)
+        assert not any("_watch_end" in repr(task) and not task.done() for task in office.worker._tasks.alive)
 
     assert run(redis_url, work).ended == []
 
