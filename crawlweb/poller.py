@@ -22,7 +22,8 @@ from .tasks import Tasks
 POLL_MAX_S = 1.0  # a partition that has nothing is asked this often at first
 POLLS_LEAST, POLLS_AT_ONCE = 4, 16  # the more, the more leases may be had
 FREE_LEAST = 16  # leases, or a quarter of the capacity: no poll is made for fewer while there are jobs
-HUNG_S = 0.25  # a partition that takes longer to answer does not hold back the others
+HUNG_S = 0.25  # a partition that takes longer to answer does not hold back the others,
+AWAY_S = 2.0  # and after this it does not keep the leases from them that it was asked for
 
 
 class Poller:
@@ -48,6 +49,7 @@ class Poller:
     ) -> None:
         self.capacity = capacity
         self.leased = self.polls = 0
+        self._asked: dict[int, tuple[float, int]] = {}  # by partition, until it answers: since when, for how many leases
         self.rota = Rota(frontier.partitions, frontier.limits.look_ahead_s, POLL_MAX_S, random.Random())
         self._frontier, self._admission, self._jobs, self._recovery = frontier, admission, jobs, recovery
         self._memory, self._pace, self._limit, self._tasks = memory, pace, limit, tasks
@@ -85,7 +87,9 @@ class Poller:
 
     def _free(self) -> int:
         """Leases that may be asked for now."""
-        free = self.capacity - len(self._in_hand) if self._has_room() else 0
+        latest = boottime() - AWAY_S
+        asked = sum(most for since, most in self._asked.values() if since > latest)
+        free = self.capacity - len(self._in_hand) - asked if self._has_room() else 0
         if self._jobs.heap and free < self._free_least:
             free = 0
         return free if self._limit is None else min(free, self._limit.leases)
@@ -96,6 +100,7 @@ class Poller:
             return
         self.polls += 1
         try:
+            self._asked[p] = boottime(), most
             try:
                 began = max(self._started, self._frontier.outage.back_at)
                 may_reclaim = boottime() - began >= CALM_S  # others may be about to renew theirs
@@ -104,6 +109,8 @@ class Poller:
                 self.rota.again(p)
                 self._memory.refused()
                 return
+            finally:
+                del self._asked[p]
             self._memory.passed()
             self.rota.answered(p, next_s, len(leases), most)
             for lease in leases:

@@ -805,6 +805,43 @@ def test_leases_in_hand_never_exceed_the_capacity_and_what_ends_makes_room(redis
     run(redis_url, work, capacity=5)
 
 
+def test_partitions_that_answer_late_do_not_bring_more_than_the_capacity(redis_url: str) -> None:
+    first, second = ([link(host) for host in hosts(p, 30)] for p in range(2))
+
+    async def work(office: Office) -> None:
+        office.allow(*first, *second)
+        office.frontier.hold("lease")
+        await office.sent(*first)
+        await until(lambda: len(office.frontier.done("leased")) == 1)
+        await office.sent(*second)
+        await asyncio.sleep(2 * poller.HUNG_S)
+        office.frontier.free("lease")
+        await until(lambda: office.worker.in_hand != {})
+        await asyncio.sleep(2 * poller.HUNG_S)
+        assert len(office.worker.in_hand) <= 20
+
+    run(redis_url, work, capacity=20)
+
+
+def test_a_partition_that_is_away_keeps_no_leases_from_the_others(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(poller, "AWAY_S", 0.3)
+    away, near = (link(hosts(p, 1)[0]) for p in range(2))
+
+    async def work(office: Office) -> None:
+        office.allow(away, near)
+        held, passed = asyncio.Event(), asyncio.Event()
+        passed.set()
+        office.frontier.gates["lease"] = held
+        await office.sent(away)
+        await until(lambda: len(office.frontier.done("leased")) == 1)
+        office.frontier.gates["lease"] = passed
+        await office.sent(near)
+        await until(lambda: [lease.host for lease in office.worker.in_hand.values()] == [near.host])
+        held.set()
+
+    run(redis_url, work, capacity=1)
+
+
 def test_leases_that_are_held_long_are_renewed(redis_url: str) -> None:
     page = link("h0.org")
 
@@ -2058,7 +2095,7 @@ def test_continuous_crawls_do_not_end(redis_url: str) -> None:
         await office.sent(page)
         finished(office, await office.job())
         await until(lambda: office.frontier.done("completed"))
-        assert not any("_watch_end" in repr(task) and not task.done() for task in office.worker._tasks.alive)
+        assert not any("End.watch" in repr(task) and not task.done() for task in office.worker._tasks.alive)
 
     assert run(redis_url, work).ended == []
 
